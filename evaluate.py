@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import auto_cli
 
-from evaluation.hardware import Hardware
-from reports.limits import Limits
-from run_folder.command_line import StrictParser, from_shell
-from run_folder.first_look import FirstLook, look_at
-from run_folder.user_path import user_path
+from protometry.command_line.first_look import FirstLook, look_at
+from protometry.command_line.parser import StrictParser, from_shell
+from protometry.command_line.user_path import user_path
+from protometry.evaluation.hardware import Hardware
+from protometry.reports.limits import Limits
 
 if TYPE_CHECKING:  # each command imports its own modules, which help and refusals do not need
-    from callbacks.evaluation.funnybirds.interface import Interface
-    from evaluation.request import EvaluatedSplit
-    from explanations import Explainer
-    from metrics.functional import Variant
-    from reports.results.scores_file import Format
+    from protometry.callbacks.evaluation.funnybirds.interface import Interface
+    from protometry.evaluation.request import EvaluatedSplit
+    from protometry.explanations import Explainer
+    from protometry.metrics.functional import Variant
+    from protometry.reports.results.scores_file import Format
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -57,8 +57,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
         limit: number of images; all by default. They are balanced over classes, and hashes of sample ids decide which
             are taken.
         seed: seed of perturbations.
-        explainer: the source of saliency, such as ``explanations.GradCAM``, whose options are listed by
-            ``--explainer.help explanations.GradCAM``; by default PRP if it supports the model, otherwise upsampled
+        explainer: the source of saliency, such as ``GradCAM``, whose options are listed by
+            ``--explainer.help GradCAM``; by default PRP if it supports the model, otherwise upsampled
             maps.
         variant: "paper", or "quanproto" as in the published tables of Schlinge et al. (2025).
         top_k: number of units evaluated per image.
@@ -78,10 +78,10 @@ def run(  # noqa: PLR0913 - every argument is a flag
         report: also write pages, if the suite has explanations.
         scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
     """
-    from callbacks import Interpretability
-    from evaluation.evaluate import evaluate
-    from evaluation.request import Request
-    from evaluation.trained_model import TrainedModel
+    from protometry.callbacks import Interpretability
+    from protometry.evaluation.evaluate import evaluate
+    from protometry.evaluation.request import Request
+    from protometry.evaluation.trained_model import TrainedModel
 
     how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
     engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
@@ -113,8 +113,8 @@ def report(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
-    from evaluation.trained_model import TrainedModel
-    from reports.html import build_report
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.html import build_report
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     folder = user_path(evaluation) if evaluation else trained.chosen_evaluation()
@@ -142,14 +142,14 @@ def table(
         intervals: print deviations or 95 % intervals and n in a paper's table, too; other tables always have them.
     """
     if published is None or "/" not in published:
-        from reports.results.runs import collect
-        from reports.tables.formats import text_of
+        from protometry.reports.results.runs import collect
+        from protometry.reports.tables.formats import text_of
 
         print(text_of(collect(runs), format, published, across))
     else:
-        from reports.published.paper_tables import paper_table
-        from reports.tables.paper_text import text_of_paper
-        from studies.analysis.hive import sections_of
+        from protometry.reports.published.paper_tables import paper_table
+        from protometry.reports.tables.paper_text import text_of_paper
+        from protometry.studies.analysis.hive import sections_of
 
         asked = paper_table(published)
         print(text_of_paper(asked, sections_of(asked, runs, across), format, intervals))
@@ -172,11 +172,11 @@ def figure(
         metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
         published: a paper's table whose numbers are drawn, too, such as quanproto/2.
     """
-    from reports.pictures.figures import check_output, draw, save
-    from reports.published.paper_tables import of_headings, paper_table
-    from reports.results.runs import collect
-    from reports.tables.paper_rows import of_keys
-    from studies.analysis.hive import sections_of
+    from protometry.reports.pictures.figures import check_output, draw, save
+    from protometry.reports.published.paper_tables import of_headings, paper_table
+    from protometry.reports.results.runs import collect
+    from protometry.reports.tables.paper_rows import of_keys
+    from protometry.studies.analysis.hive import sections_of
 
     file, names = user_path(output), metric.split(",") if metric else []
     check_output(file)
@@ -214,9 +214,9 @@ def compare(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
-    from evaluation.trained_model import TrainedModel
-    from reports.html import build_comparison, comparison_folder
-    from reports.tables import paired_comparison
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.html import build_comparison, comparison_folder
+    from protometry.reports.tables import paired_comparison
 
     limits = Limits(images=images)
     compared = paired_comparison.compare(run, other, across, common, draws, seed)
@@ -261,8 +261,8 @@ def predict(  # noqa: PLR0913 - every argument is a flag
         allow_classes: as in ``run``.
         max_pixels: of a photo, 160 million by default; larger ones are not read.
     """
-    from evaluation import predict
-    from evaluation.trained_model import TrainedModel
+    from protometry.evaluation import predict
+    from protometry.evaluation.trained_model import TrainedModel
 
     _refuse_lost(crop, image)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
@@ -297,10 +297,10 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         allow_classes: as in ``run``.
         max_pixels: as in ``predict``.
     """
-    from datamodules.photos.one_photo import read_photo
-    from evaluation.trained_model import TrainedModel
-    from reports.html import write_explained
-    from reports.scan import samples_of
+    from protometry.datamodules.photos.one_photo import read_photo
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.html import write_explained
+    from protometry.reports.scan import samples_of
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
@@ -346,10 +346,10 @@ def metrics(
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
-    from callbacks import Interpretability
-    from evaluation.measure import applicable
-    from evaluation.trained_model import TrainedModel
-    from reports.tables.summary import by_reason, listed
+    from protometry.callbacks import Interpretability
+    from protometry.evaluation.measure import applicable
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.tables.summary import by_reason, listed
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     keys, skipped = applicable(trained, Interpretability(suite.split(","), explainer=explainer), split)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from run_folder.first_look import look_at_names
+from protometry.command_line.first_look import look_at_names
 
 COMMANDS = {
     "fit": "train a model, with an evaluation after every epoch",
@@ -25,19 +25,21 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-import callbacks
-from callbacks.evaluation.interpretability import SEEDS
-from callbacks.run.curves import TrainingCurves
-from callbacks.run.loggers import place_loggers
-from callbacks.run.step_curves import StepCurves
-from callbacks.run.summary import RunSummary, evaluate_command
-from datamodules.base import ImageDataModule
-from evaluation.evaluate import after_fit
-from lightning_modules import InterpretableModule, load_released
-from run_folder.checkpoint_file import REMEDY
-from run_folder.checkpoint_schema import Resumable
-from run_folder.command_line import ASKED_TO_STOP, GO_ON, StrictParser, from_shell, trainer_settings
-from run_folder.folder import (
+from protometry import callbacks
+from protometry.callbacks.evaluation.interpretability import SEEDS
+from protometry.callbacks.run.curves import TrainingCurves
+from protometry.callbacks.run.loggers import place_loggers
+from protometry.callbacks.run.step_curves import StepCurves
+from protometry.callbacks.run.summary import RunSummary, evaluate_command
+from protometry.command_line.parser import ASKED_TO_STOP, GO_ON, StrictParser, from_shell, trainer_settings
+from protometry.command_line.stopping import stop_together
+from protometry.command_line.user_path import shown
+from protometry.datamodules.base import ImageDataModule
+from protometry.evaluation.evaluate import after_fit
+from protometry.lightning_modules import InterpretableModule, load_released
+from protometry.run_folder.checkpoint_file import REMEDY
+from protometry.run_folder.checkpoint_schema import Resumable
+from protometry.run_folder.folder import (
     LAST,
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
@@ -46,11 +48,9 @@ from run_folder.folder import (
     check_unchanged,
     resume_path,
 )
-from run_folder.lock import only_process
-from run_folder.names import check_name, run_name
-from run_folder.schema import check_content
-from run_folder.stopping import stop_together
-from run_folder.user_path import shown
+from protometry.run_folder.lock import only_process
+from protometry.run_folder.names import check_name, run_name
+from protometry.run_folder.schema import check_content
 
 ALWAYS = {
     "schedule": callbacks.PhaseSchedule,
@@ -64,7 +64,7 @@ DEFAULTS = {
     "max_epochs": -1,  # the phase plan says how many
     "num_sanity_val_steps": 0,
     "enable_model_summary": False,  # ours says more
-    "logger": [{"class_path": "callbacks.RunCSVLogger"}, {"class_path": "callbacks.RunWandbLogger"}],
+    "logger": [{"class_path": "RunCSVLogger"}, {"class_path": "RunWandbLogger"}],
 }
 PRECISIONS = ("32", "32-true", "16", "16-mixed", "bf16", "bf16-mixed")  # scores and heads compute in 32 bits
 LEAST = {  # of settings that Lightning does not check

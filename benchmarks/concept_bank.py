@@ -22,8 +22,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lightning_modules.heads.concept_bank import Examples, fit_concept_bank
-from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
+from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
 
 CLASSES, CONCEPTS, CHANNELS, TRAIN, TEST = 200, 112, 512, 5994, 5794
 PENALTY, L1_RATIO = 2e-4, 0.99  # λ and α of the released code for CUB

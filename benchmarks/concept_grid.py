@@ -22,12 +22,12 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from callbacks.forward.walk import walk
-from callbacks.phases.embeddings import Embedded, embed_training_images
-from datamodules import load_datamodule
-from lightning_modules import PosthocCBM, load_model
-from lightning_modules.heads.concept_bank import Examples, fit_concept_bank
-from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.phases.embeddings import Embedded, embed_training_images
+from protometry.datamodules import load_datamodule
+from protometry.lightning_modules import PosthocCBM, load_model
+from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
+from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
 
 NUMBERS, SVM_CS = (50, 100), (0.001, 0.01, 0.1, 1.0, 10.0)
 PENALTIES = (2e-4, 1e-3, 5e-3, 2e-2, 1e-1)  # λ of the head

@@ -24,10 +24,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.timing import clock
-from callbacks import Interpretability
-from callbacks.forward.observer import Images, Observer, Seen
-from datamodules import SketchBirds
-from lightning_modules import InterpretableModule, ProtoPNet
+from protometry.callbacks import Interpretability
+from protometry.callbacks.forward.observer import Images, Observer, Seen
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import InterpretableModule, ProtoPNet
 from tests.engine_runs import run_engine
 
 SUITES = ("general", "continuity", "complexity", "completeness", "quanproto")

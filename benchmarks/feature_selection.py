@@ -24,9 +24,9 @@ from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lightning_modules.heads.feature_constants import FeatureConstants, FeatureSums
-from lightning_modules.heads.feature_search import Problem, local_optimum, starting_points
-from lightning_modules.heads.feature_selection import find_selection, make_problem, redundancy_threshold
+from protometry.lightning_modules.heads.feature_constants import FeatureConstants, FeatureSums
+from protometry.lightning_modules.heads.feature_search import Problem, local_optimum, starting_points
+from protometry.lightning_modules.heads.feature_selection import find_selection, make_problem, redundancy_threshold
 
 PROVEN = ((40, 20, 10, 3), (80, 30, 12, 3), (100, 40, 12, 3))  # features, classes, selected, per class
 LARGE = (256, 100, 50, 5)

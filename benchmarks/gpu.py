@@ -35,9 +35,9 @@ from benchmarks import training
 from benchmarks.evaluation import SUITES, birds, count_passes, floor_of, make_model
 from benchmarks.timing import clock
 from benchmarks.works import protopnet
-from callbacks import Interpretability
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.projection import nearest_patches
+from protometry.callbacks import Interpretability
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.projection import nearest_patches
 from tests.ddp_pool import DdpPool, DdpPoolError
 from tests.engine_runs import run_engine
 

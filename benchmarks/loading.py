@@ -31,14 +31,14 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import datamodules
-from datamodules import SketchBirds
-from datamodules.dataset import ImageLoader
-from datamodules.export import Layout, export
-from datamodules.funnybirds.dataset import BirdTable
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.files import decode_image
+from protometry import datamodules
+from protometry.datamodules import SketchBirds
+from protometry.datamodules.dataset import ImageLoader
+from protometry.datamodules.export import Layout, export
+from protometry.datamodules.funnybirds.dataset import BirdTable
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.files import decode_image
 
 DATA = Path(os.environ.get("PROTOMETRY_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import metrics
-from metrics.functional import clip_saliency, completeness_perturbation, gather_units, top_units
+from protometry import metrics
+from protometry.metrics.functional import clip_saliency, completeness_perturbation, gather_units, top_units
 
 CLASSES, UNITS, CHANNELS, GRID, SELECTED, SIDE = 200, 2000, 128, 7, 5, 224
 SEEN = 5600  # images that PrototypeEntropy keeps already, about the test images of CUB-200-2011

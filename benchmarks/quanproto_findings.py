@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from reports.results.metrics_json import Result
-from reports.results.runs import evaluations
-from reports.results.values_csv import read_values
-from reports.tables.paired_statistics import paired
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.runs import evaluations
+from protometry.reports.results.values_csv import read_values
+from protometry.reports.tables.paired_statistics import paired
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/results/quanproto.md"
 DATA = ("cub", "cars", "nico", "awa2")

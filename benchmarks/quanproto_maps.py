@@ -17,11 +17,11 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.quanproto_findings import DATA
-from datamodules import load_datamodule
-from explanations import PRP, Targets, unit_view
-from explanations.views import sheet
-from lightning_modules import load_model
-from metrics.primitives.regions import clip_saliency
+from protometry.datamodules import load_datamodule
+from protometry.explanations import PRP, Targets, unit_view
+from protometry.explanations.views import sheet
+from protometry.lightning_modules import load_model
+from protometry.metrics.primitives.regions import clip_saliency
 
 MODELS = {"protopnet": "ProtoPNet", "protopool": "ProtoPool", "pipnet": "PIPNet"}
 PLACES = (0, -1)  # the first and the last image of the test split

@@ -42,7 +42,7 @@ def serve(row: str, part: str, checkout: str) -> None:
     for package in PACKAGES:
         import_module(package)  # here, so that everything else imports the checkout's packages
     with suppress(ModuleNotFoundError):  # as the command line of the checkout does
-        import_module("run_folder.freed_memory").keep_freed_memory()
+        import_module("protometry.command_line.freed_memory").keep_freed_memory()
     chosen = ROWS[row]
     work = chosen.floor[1]() if part == "floor" and chosen.floor else chosen.work()
     answers, sys.stdout = sys.stdout, sys.stderr

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.evaluation import birds, evaluate, make_model
 from benchmarks.scale_figure import Panel, Point, draw
 from benchmarks.timing import cpu_ms, in_fresh_process, in_turn, peak, show
-from callbacks import Interpretability
+from protometry.callbacks import Interpretability
 from tests.ddp_pool import DdpPool
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
-from explanations.charts import BLUE, GREY, chart, styled, to_picture
+from protometry.explanations.charts import BLUE, GREY, chart, styled, to_picture
 
 WIDTH, HEIGHT = 380, 300  # pixels of a panel
 

@@ -16,8 +16,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.sketch_birds.render import draw_image, draw_label_map, primitives
+from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.sketch_birds.render import draw_image, draw_label_map, primitives
 
 TARGET = (128, 1000)
 

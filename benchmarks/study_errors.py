@@ -24,8 +24,8 @@ from scipy.stats import t as student
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from reports.markdown import lines
-from studies.statistics.crossed import crossed
+from protometry.reports.markdown import lines
+from protometry.studies.statistics.crossed import crossed
 
 ITEMS = 10
 Floats = NDArray[np.float64]

@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from studies.simulation.browser import read_page
+from protometry.studies.simulation.browser import read_page
 from tests.studies import toy
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}

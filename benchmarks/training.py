@@ -33,14 +33,14 @@ from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import lightning_modules
 from benchmarks.timing import clock
-from callbacks import PhaseSchedule
-from datamodules.dataset import with_float_images
-from datamodules.sample import Capabilities, ClassTables
-from lightning_modules import InterpretableModule
-from lightning_modules.backbones import build_backbone
-from lightning_modules.phases import PhasePlan
+from protometry import lightning_modules
+from protometry.callbacks import PhaseSchedule
+from protometry.datamodules.dataset import with_float_images
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.lightning_modules import InterpretableModule
+from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.phases import PhasePlan
 
 NOT_TRAINED = ("InterpretableModule", "PosthocCBM")  # not a model, and one that trains no backbone
 CLASSES = [name for name in lightning_modules.__all__ if inspect.isclass(getattr(lightning_modules, name))]

@@ -45,7 +45,7 @@ def protopnet(classes: int, per_class: int, pixels: int = 56, backbone: str = "s
 
 def projection(backbone_alone: bool = False) -> Work:
     """The nearest patches of 10 prototypes of each of 1,000 classes, in one batch."""
-    nearest_patches = import_module("callbacks.phases.projection").nearest_patches
+    nearest_patches = import_module("protometry.callbacks.phases.projection").nearest_patches
     model, keys = protopnet(1_000, 10).eval(), torch.arange(32)
     images = torch.rand(32, 3, 56, 56)
     batch = {"image": images, "sample_key": keys, "label": keys, "sample_id": [str(key) for key in keys.tolist()]}
@@ -122,7 +122,7 @@ def updates(*keys: str) -> Work:
 
 def noise() -> Work:
     """The noisy images of completeness, 224 px, 5 per image."""
-    perturb = import_module("metrics.functional").completeness_perturbation
+    perturb = import_module("protometry.metrics.functional").completeness_perturbation
     boxes = torch.tensor([56, 56, 112, 112]).expand(32, 5, 4)
     images, keys = torch.rand(32, 3, 224, 224), torch.randint(2**62, (32,))
     return lambda: perturb(images, boxes, keys)

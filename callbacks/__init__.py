@@ -1,17 +1,17 @@
 """Callbacks that steer or watch a run: phase schedule, projection, evaluation, checkpoints, loggers, pictures."""
 
-from callbacks.evaluation.evaluation_pass import Evaluation
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.phases.ranks import state_hash
-from callbacks.phases.schedule import PhaseSchedule
-from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from callbacks.run.csv_logger import RunCSVLogger
-from callbacks.run.explanation_media import ExplanationMedia
-from callbacks.run.media import PrototypeMedia
-from callbacks.run.progress import PhaseProgressBar
-from callbacks.run.tensorboard_logger import RunTensorBoardLogger
-from callbacks.run.wandb_logger import RunWandbLogger
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.callbacks.evaluation.evaluation_pass import Evaluation
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.phases.ranks import state_hash
+from protometry.callbacks.phases.schedule import PhaseSchedule
+from protometry.callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from protometry.callbacks.run.csv_logger import RunCSVLogger
+from protometry.callbacks.run.explanation_media import ExplanationMedia
+from protometry.callbacks.run.media import PrototypeMedia
+from protometry.callbacks.run.progress import PhaseProgressBar
+from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
+from protometry.callbacks.run.wandb_logger import RunWandbLogger
+from protometry.run_folder.checkpoint_file import read_checkpoint
 
 __all__ = [
     "AtomicCheckpointIO",

@@ -4,16 +4,16 @@ import os
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else importing albumentations asks a package index
 
-from datamodules.awa2 import AwA2, AwA2Dataset
-from datamodules.base import ImageDataModule
-from datamodules.cars196 import Cars196, Cars196Dataset
-from datamodules.cub200 import Cub200, Cub200Dataset
-from datamodules.dataset import ImageDataset
-from datamodules.funnybirds import FunnyBirds, FunnyBirdsDataset
-from datamodules.image_folder import ImageFolder, ImageFolderDataset
-from datamodules.load import load_datamodule
-from datamodules.nico import Nico, NicoDataset
-from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.awa2 import AwA2, AwA2Dataset
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.cars196 import Cars196, Cars196Dataset
+from protometry.datamodules.cub200 import Cub200, Cub200Dataset
+from protometry.datamodules.dataset import ImageDataset
+from protometry.datamodules.funnybirds import FunnyBirds, FunnyBirdsDataset
+from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset
+from protometry.datamodules.load import load_datamodule
+from protometry.datamodules.nico import Nico, NicoDataset
+from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
 
 __all__ = [
     "AwA2",

@@ -1,6 +1,6 @@
 """Verify a data root, or write SketchBirds in the layout of another data set.
 
-``python -m datamodules check --data datamodules.Cub200 --data.root DIR``
+``python -m datamodules check --data protometry.datamodules.Cub200 --data.root DIR``
 ``python -m datamodules export --layout cub --preset tiny --out DIR``
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader
 
-from datamodules.base import ImageDataModule
-from datamodules.check.check import check_data
-from datamodules.check.report import new_folder, show_check, write_check
-from datamodules.export import Layout, export
-from datamodules.sketch_birds import SketchBirds
-from run_folder.command_line import StrictParser, from_shell
+from protometry.command_line.parser import StrictParser, from_shell
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.check.check import check_data
+from protometry.datamodules.check.report import new_folder, show_check, write_check
+from protometry.datamodules.export import Layout, export
+from protometry.datamodules.sketch_birds import SketchBirds
 
 # what a run decides, not what the images are; `contexts` has another default for the layout nico
 SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "contexts"}

@@ -8,16 +8,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.arguments import check_choice
-from datamodules.photos.class_attributes import AttributedDataset, ClassAttributes
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoTable
-from datamodules.photos.download import Archive
-from datamodules.photos.files import locate, read_text
-from datamodules.photos.folders import by_folder
-from datamodules.photos.problems import Problems
-from datamodules.sample import nfc
-from datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.photos.class_attributes import AttributedDataset, ClassAttributes
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoTable
+from protometry.datamodules.photos.download import Archive
+from protometry.datamodules.photos.files import locate, read_text
+from protometry.datamodules.photos.folders import by_folder
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.sample import nfc
+from protometry.datamodules.transforms.photo import PhotoTransform
 
 FOLDER = "Animals_with_Attributes2"
 ARCHIVES = (Archive("https://cvml.ista.ac.at/AwA2/AwA2-data.zip", None, 13_000_000_000),)

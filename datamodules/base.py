@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from lightning import LightningDataModule
 
-from datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
-from datamodules.matching import Matched
-from datamodules.sample import Capabilities, ClassTables
-from datamodules.splits import Split
-from datamodules.transforms.continuity import ContinuityVariant
-from datamodules.views import SecondView, Stratified, TwoViews
+from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
+from protometry.datamodules.matching import Matched
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.continuity import ContinuityVariant
+from protometry.datamodules.views import SecondView, Stratified, TwoViews
 
 MOST_WORKERS = 1024  # processes; more bring a machine down
 LARGEST_SIDE = 4096  # pixels; one image then takes 200 MB, before any layer

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat
 
-from datamodules import splits
-from datamodules.arguments import check_choice
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.files import locate, on_disk
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile, Mark
-from datamodules.transforms.photo import Crop, PhotoTransform
+from protometry.datamodules import splits
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.files import locate, on_disk
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile, Mark
+from protometry.datamodules.transforms.photo import Crop, PhotoTransform
 
 FOLDER = "stanford_cars"
 META, TRAIN, TEST = "cars_meta.mat", "cars_train_annos.mat", "cars_test_annos_withlabels.mat"

@@ -18,9 +18,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from datamodules.plot import plot_sample
-from datamodules.sample import Batch, Sample
-from run_folder.processes import gathered
+from protometry.command_line.processes import gathered
+from protometry.datamodules.plot import plot_sample
+from protometry.datamodules.sample import Batch, Sample
 
 CPU = torch.device("cpu")
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch
@@ -73,7 +73,7 @@ class ImageDataset(Dataset[Sample], ABC):
         return cast("Batch", default_collate([self[index] for index in indices]))
 
     def plot(self, sample: Sample) -> Image.Image:
-        """A picture of a sample with its box, points, mask and label map, see :func:`datamodules.plot.plot_sample`."""
+        """A picture of a sample with its box, points, mask and label map."""
         return plot_sample(sample)
 
 

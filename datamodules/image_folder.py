@@ -10,13 +10,15 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from datamodules import splits
-from datamodules.arguments import check_choice
-from datamodules.photos.class_attributes import AttributedDataset, read_attribute_table
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoTable
-from datamodules.photos.files import folders_below, read_text
-from datamodules.photos.folders import (
+from protometry.command_line.messages import did_you_mean
+from protometry.command_line.user_path import user_path
+from protometry.datamodules import splits
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.photos.class_attributes import AttributedDataset, read_attribute_table
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoTable
+from protometry.datamodules.photos.files import folders_below, read_text
+from protometry.datamodules.photos.folders import (
     EXTENSIONS,
     PARTS,
     by_folder,
@@ -25,11 +27,9 @@ from datamodules.photos.folders import (
     split_folders,
     visible_folders,
 )
-from datamodules.photos.problems import SHOWN, Problems
-from datamodules.sample import nfc
-from datamodules.transforms.photo import PhotoTransform
-from run_folder.messages import did_you_mean
-from run_folder.user_path import user_path
+from protometry.datamodules.photos.problems import SHOWN, Problems
+from protometry.datamodules.sample import nfc
+from protometry.datamodules.transforms.photo import PhotoTransform
 
 TITLE = "the image folder"
 REMEDY = "Fix the folder or list what is not wanted in `exclude`."
@@ -90,7 +90,7 @@ class ImageFolder(PhotoDataModule):
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
         attribute_table: makes the attributes of a class the labels, see
-            :func:`datamodules.photos.class_attributes.read_attribute_table`.
+            :func:`protometry.datamodules.photos.class_attributes.read_attribute_table`.
         photos: the other arguments of :class:`.PhotoDataModule`.
 
     Raises:

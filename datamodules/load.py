@@ -13,14 +13,15 @@ from typing import Any
 import yaml
 from lightning.pytorch.utilities import rank_zero_info
 
-from datamodules.base import ImageDataModule
-from datamodules.matching import Matched, match_classes, some
-from datamodules.photos.folders import split_folders
-from datamodules.splits import Split
-from run_folder.checkpoint_file import folder_of_run, read_checkpoint
-from run_folder.messages import counted
-from run_folder.trusted_classes import made_as_stored, stored_class
-from run_folder.user_path import expand_paths, user_path
+from protometry.command_line.former_names import with_current_names
+from protometry.command_line.messages import counted
+from protometry.command_line.user_path import expand_paths, user_path
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.matching import Matched, match_classes, some
+from protometry.datamodules.photos.folders import split_folders
+from protometry.datamodules.splits import Split
+from protometry.run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 
 
 def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> ImageDataModule:
@@ -79,7 +80,7 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
     """
     config = user_path(config)
     try:
-        content = expand_paths(yaml.safe_load(config.read_text(encoding="utf-8")))
+        content = expand_paths(with_current_names(yaml.safe_load(config.read_text(encoding="utf-8"))))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(
             f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
@@ -92,7 +93,7 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
     path, arguments = described["class_path"], {**(described.get("init_args") or {}), **changes}
     module, _, name = path.rpartition(".")
     try:
-        kind = getattr(importlib.import_module(module or "datamodules"), name, None)
+        kind = getattr(importlib.import_module(module or "protometry.datamodules"), name, None)
     except ImportError as error:
         raise ValueError(f"Expected `class_path` in {config} to be importable, but {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, ImageDataModule)):

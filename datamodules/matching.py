@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.dataset import ImageDataset, Index
-from datamodules.sample import Batch, nfc
-from datamodules.views import Chosen
+from protometry.datamodules.dataset import ImageDataset, Index
+from protometry.datamodules.sample import Batch, nfc
+from protometry.datamodules.views import Chosen
 
 SHOWN = 5
 

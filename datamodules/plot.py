@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
-from datamodules.sample import Sample
+from protometry.datamodules.sample import Sample
 
 BOX_COLOR = (255, 210, 0)
 MASK_COLOR = (255, 0, 200)
@@ -59,7 +59,7 @@ def plot_sample(sample: Sample, size: int = 384) -> Image.Image:
 
 
 def image_pixels(image: Tensor) -> Tensor:
-    """An image as pixels, rounded; the inverse of :func:`datamodules.dataset.image_tensor`.
+    """An image as pixels, rounded; the inverse of :func:`protometry.datamodules.dataset.image_tensor`.
 
     Args:
         image: ``(..., 3, H, W)`` float32 in 0..1.

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, NotRequired, TypedDict, get_args, get_
 import torch
 from torch import Tensor
 
-from datamodules.arguments import check_choice
+from protometry.datamodules.arguments import check_choice
 
 
 class Field(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from datamodules.sample import nfc
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.sample import nfc
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.dataset import ImageDataset, Index, epoch_and_position, with_float_images
-from datamodules.plot import image_pixels
-from datamodules.sample import Batch, sample_key
-from datamodules.transforms.continuity import ContinuityVariant, continuity_view
-from datamodules.transforms.training_views import training_views
+from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position, with_float_images
+from protometry.datamodules.plot import image_pixels
+from protometry.datamodules.sample import Batch, sample_key
+from protometry.datamodules.transforms.continuity import ContinuityVariant, continuity_view
+from protometry.datamodules.transforms.training_views import training_views
 
 
 class Chosen(ImageDataset):
@@ -125,7 +125,7 @@ class SecondView(View):
 
     Args:
         dataset: the data set, without augmentation.
-        variant: of the view, see :func:`datamodules.transforms.continuity.continuity_view`.
+        variant: of the view, see :func:`protometry.datamodules.transforms.continuity.continuity_view`.
         seed: of the view.
     """
 

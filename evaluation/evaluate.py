@@ -11,26 +11,26 @@ from lightning import Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
-from callbacks import Interpretability, RunCheckpoint
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.run.confusion import log_confusion
-from callbacks.run.drawing import drawing
-from callbacks.run.loggers import log_evaluation
-from callbacks.run.training_record import recorded_training, unfinished_schedule
-from datamodules.load import match_data, read_datamodule
-from evaluation.hardware import Hardware
-from evaluation.measure import Findings, measure
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
-from reports.html import build_report, read_evaluation
-from reports.pictures import write_pictures
-from reports.results.metrics_json import read_content, write_metrics
-from reports.results.scores_file import Format, write_scores
-from reports.results.values_csv import write_all_values
-from reports.tables.summary import print_summary, suite_table
-from run_folder.lock import only_process
-from run_folder.trusted_classes import foreign_packages
-from run_folder.user_path import shown
+from protometry.callbacks import Interpretability, RunCheckpoint
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.run.confusion import log_confusion
+from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.loggers import log_evaluation
+from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
+from protometry.command_line.user_path import shown
+from protometry.datamodules.load import match_data, read_datamodule
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.measure import Findings, measure
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.reports.html import build_report, read_evaluation
+from protometry.reports.pictures import write_pictures
+from protometry.reports.results.metrics_json import read_content, write_metrics
+from protometry.reports.results.scores_file import Format, write_scores
+from protometry.reports.results.values_csv import write_all_values
+from protometry.reports.tables.summary import print_summary, suite_table
+from protometry.run_folder.lock import only_process
+from protometry.run_folder.trusted_classes import foreign_packages
 
 
 def evaluate(

@@ -13,23 +13,23 @@ from lightning.pytorch.utilities import rank_zero_warn
 from PIL.Image import Image
 from torch import Tensor
 
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.forward.evaluation_mode import evaluation_mode, full_precision
-from callbacks.run.drawing import drawing
-from callbacks.run.training_record import recorded_training
-from datamodules.base import ImageDataModule
-from datamodules.sample import sample_key
-from datamodules.transforms.continuity import codec_versions
-from evaluation.hardware import Hardware
-from evaluation.protocol import describe, refuse_unfit
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
-from evaluation.trainer import quiet_trainer
-from reports.explained_model import ExplainedModel, no_pages
-from reports.pictures import Evaluated, evaluation_pictures
-from reports.results.schema import SCHEMA
-from reports.results.scores_file import UnitScores
-from reports.results.values_csv import Rows, by_kind
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode, full_precision
+from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.training_record import recorded_training
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.sample import sample_key
+from protometry.datamodules.transforms.continuity import codec_versions
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.protocol import describe, refuse_unfit
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.evaluation.trainer import quiet_trainer
+from protometry.reports.explained_model import ExplainedModel, no_pages
+from protometry.reports.pictures import Evaluated, evaluation_pictures
+from protometry.reports.results.schema import SCHEMA
+from protometry.reports.results.scores_file import UnitScores
+from protometry.reports.results.values_csv import Rows, by_kind
 
 
 @dataclass(frozen=True)

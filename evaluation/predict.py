@@ -9,24 +9,24 @@ from typing import Any, cast
 from lightning import LightningModule
 from lightning.pytorch.utilities import rank_zero_only
 
-from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
-from callbacks.evaluation.threshold import threshold_of
-from callbacks.forward.evaluation_mode import full_precision
-from callbacks.forward.images_per_forward import images_per_forward
-from callbacks.forward.observer import Images, Observer
-from datamodules.base import ImageDataModule
-from datamodules.photos.photo_files import PhotoFiles
-from evaluation.hardware import Hardware
-from evaluation.request import EvaluatedSplit
-from evaluation.trained_model import TrainedModel
-from evaluation.trainer import quiet_trainer
-from explanations import Upsample
-from lightning_modules.contract import InterpretableModel, predicted_classes
-from reports.results.values_csv import Cell, prediction_cells
-from run_folder.atomic import write_new
-from run_folder.csv_text import csv_text
-from run_folder.processes import gathered
-from run_folder.user_path import user_path
+from protometry.callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
+from protometry.callbacks.evaluation.threshold import threshold_of
+from protometry.callbacks.forward.evaluation_mode import full_precision
+from protometry.callbacks.forward.images_per_forward import images_per_forward
+from protometry.callbacks.forward.observer import Images, Observer
+from protometry.command_line.processes import gathered
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.photos.photo_files import PhotoFiles
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.request import EvaluatedSplit
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.evaluation.trainer import quiet_trainer
+from protometry.explanations import Upsample
+from protometry.lightning_modules.contract import InterpretableModel, predicted_classes
+from protometry.reports.results.values_csv import Cell, prediction_cells
+from protometry.run_folder.atomic import write_new
+from protometry.run_folder.csv_text import csv_text
 
 MOST = 3  # classes that are named with their probabilities
 

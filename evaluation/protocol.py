@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from callbacks.run.training_record import code_version, how_made
-from evaluation.request import DRAWN, Request
-from reports.results.metrics_json import UNRECORDED
+from protometry.callbacks.run.training_record import code_version, how_made
+from protometry.evaluation.request import DRAWN, Request
+from protometry.reports.results.metrics_json import UNRECORDED
 
 # settings of a data module that do not decide what an evaluated image is, or are stored elsewhere in the result
 INCIDENTAL = {

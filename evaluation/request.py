@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.forward.images_per_forward import default_budget
-from evaluation.trained_model import TrainedModel
-from reports.results.metrics_json import read_content
-from reports.results.scores_file import Format, refuse_format
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.forward.images_per_forward import default_budget
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.reports.results.metrics_json import read_content
+from protometry.reports.results.scores_file import Format, refuse_format
 
 LONGEST_NAME, FORMER_LONGEST = 60, 200  # letters of the name of a folder, now and in earlier results
 FORMER_BUDGET = 1.0  # default of evaluations that do not name their device

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datamodules import load_datamodule
-from datamodules.base import ImageDataModule
-from explanations import Explainer
-from lightning_modules import load_model
-from reports.explained_model import ExplainedModel
-from reports.html import EvaluationFiles, read_evaluation
-from reports.results.metrics_json import Result
-from reports.results.runs import evaluations
-from run_folder.checkpoint_file import folder_of_run, read_checkpoint
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules import load_datamodule
+from protometry.datamodules.base import ImageDataModule
+from protometry.explanations import Explainer
+from protometry.lightning_modules import load_model
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html import EvaluationFiles, read_evaluation
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.runs import evaluations
+from protometry.run_folder.checkpoint_file import folder_of_run, read_checkpoint
 
 
 @dataclass(frozen=True)

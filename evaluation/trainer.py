@@ -6,10 +6,10 @@ from pathlib import Path
 
 from lightning import Callback, Trainer
 
-from callbacks.run.progress import PhaseProgressBar
-from evaluation.hardware import Hardware
-from run_folder.command_line import trainer_settings
-from run_folder.stopping import stop_together
+from protometry.callbacks.run.progress import PhaseProgressBar
+from protometry.command_line.parser import trainer_settings
+from protometry.command_line.stopping import stop_together
+from protometry.evaluation.hardware import Hardware
 
 
 def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from datamodules import SketchBirdsDataset
-from metrics import EnergyPointingGame, PointingGame
-from metrics.functional import visualization_location_change
+from protometry.datamodules import SketchBirdsDataset
+from protometry.metrics import EnergyPointingGame, PointingGame
+from protometry.metrics.functional import visualization_location_change
 
 torch.manual_seed(0)
 birds = SketchBirdsDataset("tiny", "train")

@@ -6,9 +6,9 @@ python examples/correct_concepts.py
 import torch
 from lightning import Trainer, seed_everything
 
-from callbacks import PhaseSchedule
-from datamodules import SketchBirds
-from lightning_modules import ConceptBottleneck
+from protometry.callbacks import PhaseSchedule
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import ConceptBottleneck
 
 seed_everything(0)
 data = SketchBirds("tiny", image_size=64, batch_size=32)

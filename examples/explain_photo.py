@@ -8,10 +8,10 @@ import sys
 
 import torch
 
-from datamodules import load_datamodule
-from datamodules.photos.one_photo import read_photo
-from lightning_modules import load_model
-from reports import explain
+from protometry import explain
+from protometry.datamodules import load_datamodule
+from protometry.datamodules.photos.one_photo import read_photo
+from protometry.lightning_modules import load_model
 
 checkpoint, *photos = sys.argv[1:]
 model = load_model(checkpoint).eval()

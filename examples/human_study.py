@@ -8,12 +8,12 @@ With `python -m studies serve OUT/study`, people answer the same pages.
 import sys
 from pathlib import Path
 
-from studies.analysis.analyse import analyse
-from studies.construction.build import build
-from studies.construction.method import Method
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import simulate
-from studies.study import Assignment
+from protometry.studies.analysis.analyse import analyse
+from protometry.studies.construction.build import build
+from protometry.studies.construction.method import Method
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import simulate
+from protometry.studies.study import Assignment
 
 checkpoint, out = Path(sys.argv[1]), Path(sys.argv[2])
 out.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
     python examples/own_data.py
 
 The folder made here stands for yours. Photos that lie in `DIR/train/CLASS` and `DIR/test/CLASS` need no code:
-`datamodules.ImageFolder`.
+`protometry.datamodules.ImageFolder`.
 """
 
 import csv
@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.files import locate, read_text
-from datamodules.photos.verify import ImageFile
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.files import locate, read_text
+from protometry.datamodules.photos.verify import ImageFile
 
 REMEDY = "Run examples/own_data.py, which draws the photos."
 

@@ -9,11 +9,11 @@ import torch
 from lightning import Trainer
 from torch import Tensor
 
-from callbacks import Interpretability
-from datamodules import load_datamodule
-from lightning_modules import load_model
-from metrics import ImageMean
-from metrics.entry import MetricEntry, Words
+from protometry.callbacks import Interpretability
+from protometry.datamodules import load_datamodule
+from protometry.lightning_modules import load_model
+from protometry.metrics import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
 
 
 def score_margin(scores: Tensor, unit_ids: Tensor) -> Tensor:

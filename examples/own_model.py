@@ -10,11 +10,11 @@ import torch
 from lightning import Trainer, seed_everything
 from torch import Tensor, nn
 
-from callbacks import Interpretability, PhaseSchedule
-from datamodules import SketchBirds
-from lightning_modules import InterpretableModule
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.phases import Phase, PhasePlan
+from protometry.callbacks import Interpretability, PhaseSchedule
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import InterpretableModule
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.phases import Phase, PhasePlan
 
 
 class TopCells(InterpretableModule):

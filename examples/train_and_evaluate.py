@@ -8,9 +8,9 @@ checkpoints, pictures, intervals and a report.
 
 from lightning import Trainer, seed_everything
 
-from callbacks import Interpretability, PhaseProgressBar, PhaseSchedule
-from datamodules import SketchBirds
-from lightning_modules import ProtoPNet
+from protometry.callbacks import Interpretability, PhaseProgressBar, PhaseSchedule
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import ProtoPNet
 
 seed_everything(0)
 data = SketchBirds("tiny", image_size=64, batch_size=32)  # eight species of birds, drawn while they are loaded

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind
-from explanations.relevance import PRP
-from explanations.upsample import Upsample
-from lightning_modules.contract import InterpretableModel
+from protometry.explanations.explainer import Explainer, Kind
+from protometry.explanations.relevance import PRP
+from protometry.explanations.upsample import Upsample
+from protometry.lightning_modules.contract import InterpretableModel
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
@@ -42,7 +42,7 @@ def supporting(model: InterpretableModel, kinds: frozenset[Kind]) -> list[str]:
         model: in evaluation mode.
         kinds: of targets; each explainer explains at least one of them.
     """
-    import explanations
+    from protometry import explanations
 
     every = [getattr(explanations, name) for name in explanations.__all__]
     others = (Explainer, explanations.Random)

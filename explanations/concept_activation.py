@@ -7,11 +7,11 @@ from typing import ClassVar, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, upsample_maps
-from lightning_modules.contract import InterpretableModel
-from metrics.concepts.maps import concept_activation_maps
-from metrics.primitives.checks import check_choice
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.upsample import Mode, upsample_maps
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.concepts.maps import concept_activation_maps
+from protometry.metrics.primitives.checks import check_choice
 
 Scale = Literal["paper", "score"]
 
@@ -33,7 +33,7 @@ class CoAM(Explainer):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import ConceptBottleneck
         >>> model = ConceptBottleneck(num_concepts=5, num_classes=4, image_size=(32, 48)).eval()
         >>> explainer, images = CoAM(scale="score"), torch.rand(1, 3, 32, 48)

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, Placement, Upsample
-from lightning_modules.contract import InterpretableModel
-from metrics.primitives.checks import check_choice
-from metrics.primitives.perturbation import keyed_noise
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.upsample import Mode, Placement, Upsample
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.perturbation import keyed_noise
 
 Pattern = Literal["smooth", "pixel"]
 
@@ -31,14 +31,14 @@ class Random(Explainer):
         pattern: ``"smooth"`` for an independent value per cell, enlarged like a similarity map (the fair control for
             regions and boxes); ``"pixel"`` for an independent value per pixel.
         seed: in [0, 2^32).
-        mode: as in :class:`~explanations.upsample.Upsample`, for ``"smooth"``.
+        mode: as in :class:`~protometry.explanations.upsample.Upsample`, for ``"smooth"``.
         placement: likewise.
 
     Raises:
         ValueError: if an argument differs from the above; in ``attribute``, if there is not one sample id per image.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> targets, key = Targets("unit", torch.tensor([[7, 5]])), torch.tensor([42])

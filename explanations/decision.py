@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput
+from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput
 
 
 @dataclass(frozen=True)

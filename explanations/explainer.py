@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 
 Kind = Literal["unit", "class"]
 

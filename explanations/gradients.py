@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, upsample_maps
-from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.primitives.checks import check_choice
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.upsample import Mode, upsample_maps
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.metrics.primitives.checks import check_choice
 
 _has_latent: WeakKeyDictionary[InterpretableModel, bool] = WeakKeyDictionary()  # what a forward pass has shown
 
@@ -110,7 +110,7 @@ class GradCAM(_GraphExplainer):
         ValueError: if ``mode`` is unknown; from ``supports``, if a model not seen before is in training mode.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(2, 3, 32, 48)
         >>> explainer, targets = GradCAM(), Targets("class", torch.tensor([[0, 3], [1, -1]]))
@@ -154,7 +154,7 @@ class InputXGradient(_GraphExplainer):
     differences": x ⊙ ∂y/∂x. x is RGB in [0, 1], before the normalisation inside the model: a black pixel gets 0.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.zeros(1, 3, 32, 32)
         >>> bool(InputXGradient().attribute(model, images, Targets("class", torch.tensor([[0]]))).any())

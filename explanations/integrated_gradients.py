@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.gradients import differentiable, gradient_of, run_with_graph
-from lightning_modules.contract import InterpretableModel
-from metrics.primitives.checks import check_choice
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.gradients import differentiable, gradient_of, run_with_graph
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.primitives.checks import check_choice
 
 
 class IntegratedGradients(Explainer):
@@ -30,7 +30,7 @@ class IntegratedGradients(Explainer):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
         >>> explainer, targets = IntegratedGradients(steps=64), Targets("class", torch.tensor([[0]]))

@@ -12,12 +12,12 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.upsample import Mode, Placement, Upsample, upsample_maps
-from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.primitives.boxes import bounding_boxes
-from metrics.primitives.checks import check_choice
-from metrics.primitives.regions import percentile_mask
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.upsample import Mode, Placement, Upsample, upsample_maps
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.metrics.primitives.boxes import bounding_boxes
+from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.regions import percentile_mask
 
 BoxVariant = Literal["fixed", "reference"]
 _PIXELS_AT_ONCE = 2**24  # of enlarged maps: 64 MiB of float32
@@ -32,13 +32,13 @@ class SummedMaps(Explainer):
 
     Args:
         mode: the interpolation.
-        placement: as in :class:`~explanations.upsample.Upsample`.
+        placement: as in :class:`~protometry.explanations.upsample.Upsample`.
 
     Raises:
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> SummedMaps().attribute(model, images, Targets("class", torch.tensor([[2, 0]]))).shape
@@ -74,7 +74,7 @@ class BoxMaps(Explainer):
         ValueError: if ``variant`` is unknown.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> targets = Targets("class", torch.tensor([[2, 0]]))

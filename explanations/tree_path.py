@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor
 
-from lightning_modules.contract import DecidesByTree
+from protometry.lightning_modules.contract import DecidesByTree
 
 _TOP = 5  # classes of a leaf
 

@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from explanations.explainer import Explainer, Targets
-from explanations.heat import heat_map, scale_of
-from explanations.views import (
+from protometry.explanations.explainer import Explainer, Targets
+from protometry.explanations.heat import heat_map, scale_of
+from protometry.explanations.views import (
     CAPTION_LINES,
     CAPTION_SIZE,
     GAP,
@@ -29,11 +29,11 @@ from explanations.views import (
     to_image,
     write_text,
 )
-from lightning_modules.contract import InterpretableModel
-from metrics.primitives.boxes import bounding_boxes
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.places import places
-from metrics.primitives.regions import clip_saliency
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.primitives.boxes import bounding_boxes
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.places import places
+from protometry.metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
 _PARTS = 3  # named of a box
@@ -170,7 +170,7 @@ def same_places(maps: Tensor) -> list[int]:
         maps: ``(k, H, W)`` float, signed, in the order of their importance.
 
     Returns:
-        k indices, as :func:`metrics.primitives.places.places` has them; -1 for a flat map.
+        k indices, as :func:`protometry.metrics.primitives.places.places` has them; -1 for a flat map.
     """
     regions = clip_saliency(maps.nan_to_num()) > 0
     first_at_place: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()

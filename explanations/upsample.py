@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from explanations.explainer import Explainer, Kind, Question
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.geometry import Geometry
-from metrics.primitives.checks import check_choice
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.geometry import Geometry
+from protometry.metrics.primitives.checks import check_choice
 
 Mode = Literal["bicubic", "bilinear", "nearest"]
 Placement = Literal["resize", "geometry"]
@@ -80,7 +80,7 @@ class Upsample(Explainer):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> maps = Upsample("nearest").attribute(model, images, Targets("unit", torch.tensor([[5]])))

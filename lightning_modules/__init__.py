@@ -1,17 +1,17 @@
 """Models, their backbones and heads, their losses and training schedules."""
 
-from lightning_modules.bagnet import BagNet
-from lightning_modules.classifier import Classifier
-from lightning_modules.concept_bottleneck import ConceptBottleneck
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.load import load_model
-from lightning_modules.pipnet import PIPNet
-from lightning_modules.posthoc_cbm import PosthocCBM
-from lightning_modules.protopnet import ProtoPNet
-from lightning_modules.protopool import ProtoPool
-from lightning_modules.prototree import ProtoTree
-from lightning_modules.qpm import QPM
-from lightning_modules.released import load_released
+from protometry.lightning_modules.bagnet import BagNet
+from protometry.lightning_modules.classifier import Classifier
+from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.load import load_model
+from protometry.lightning_modules.pipnet import PIPNet
+from protometry.lightning_modules.posthoc_cbm import PosthocCBM
+from protometry.lightning_modules.protopnet import ProtoPNet
+from protometry.lightning_modules.protopool import ProtoPool
+from protometry.lightning_modules.prototree import ProtoTree
+from protometry.lightning_modules.qpm import QPM
+from protometry.lightning_modules.released import load_released
 
 __all__ = [
     "QPM",

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.backbones import BackboneOptions
-from lightning_modules.backbones.bagnet import BAGNETS
-from lightning_modules.classifier import Classifier
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import PhasePlan
+from protometry.lightning_modules.backbones import BackboneOptions
+from protometry.lightning_modules.backbones.bagnet import BAGNETS
+from protometry.lightning_modules.classifier import Classifier
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.phases import PhasePlan
 
 
 class BagNet(InterpretableModule):
@@ -23,11 +23,11 @@ class BagNet(InterpretableModule):
     Source: Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
     ImageNet". The map of a class holds its logit at every cell, bias included, so its mean is the logit, and a cell
     depends on no pixel outside its receptive field: the map is the explanation, and the default in evaluations. Images
-    need not be square. Presets: as for :class:`~lightning_modules.Classifier`.
+    need not be square. Presets: as for :class:`~protometry.lightning_modules.Classifier`.
 
     Args:
         backbone: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
-        kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: further arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the backbone is another one, or the images are smaller than its receptive field.

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 _CROSS_ENTROPY = {"cross_entropy": 1.0}
 
@@ -36,7 +36,7 @@ class Classifier(InterpretableModule):
         al. 2023, who adjust the rate to the backbone) and ``sketch`` (ours).
 
     Args:
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Example:
         >>> model = Classifier(num_classes=4, image_size=(32, 32))

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.concept_data import refuse_unfit_concepts
-from lightning_modules.contract import ModelOutput, UnitTable, Values
-from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from lightning_modules.losses import concept_bce, cross_entropy
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
-from metrics.primitives.checks import check_choice
-from metrics.primitives.perturbation import keyed_uniform
+from protometry.lightning_modules.concept_data import refuse_unfit_concepts
+from protometry.lightning_modules.contract import ModelOutput, UnitTable, Values
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from protometry.lightning_modules.losses import concept_bce, cross_entropy
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.perturbation import keyed_uniform
 
 ConceptWeights = Literal["equal", "imbalance"]
 PERCENTILES = "concept_percentiles"  # action: stores the values of corrected concepts
@@ -87,7 +87,7 @@ class ConceptBottleneck(InterpretableModule):
             clean.
         noise_seed: of the flips.
         preset: name of a phase plan, which ends with the input of the head.
-        kwargs: further arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: further arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the data have no concepts, ``label_noise`` is not a probability or ``concept_weights`` unknown;

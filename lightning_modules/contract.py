@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.geometry import Geometry
-from lightning_modules.heads.feature_constants import FeatureSums
-from lightning_modules.heads.tree import SoftTree
-from lightning_modules.phases import HeadSpec, PhasePlan
+from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.heads.feature_constants import FeatureSums
+from protometry.lightning_modules.heads.tree import SoftTree
+from protometry.lightning_modules.phases import HeadSpec, PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]

@@ -1,7 +1,7 @@
 """The base of all models as a LightningModule: steps, losses by name, optimisers from the phase plan.
 
 A model adds its architecture (``forward``, ``head``), its units (``units``), its parameter groups and its loss terms;
-training stages are defined by its :class:`~lightning_modules.phases.PhasePlan`.
+training stages are defined by its :class:`~protometry.lightning_modules.phases.PhasePlan`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
-from lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
-from lightning_modules.geometry import Geometry
-from lightning_modules.losses import cross_entropy, multilabel_margin
-from lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
-from run_folder.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean
+from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
+from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
+from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
+from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
@@ -251,8 +251,8 @@ class InterpretableModule(LightningModule, ABC):
         """The predictions for a batch with an ``image`` (B, 3, H, W), for ``Trainer.predict``.
 
         Returns:
-            ``prediction`` as from :func:`~lightning_modules.contract.predicted_classes`, ``probabilities`` and
-            ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and, if the batch has them, ``sample_id`` (B strings),
+            ``prediction`` as from :func:`~protometry.lightning_modules.contract.predicted_classes`, ``probabilities``
+            and ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and, if the batch has them, ``sample_id`` (B strings),
             ``label`` (B,) and ``labels`` (B, K).
         """
         output: ModelOutput = self(batch["image"])

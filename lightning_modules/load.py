@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_modules.interpretable import InterpretableModule
-from run_folder.checkpoint_file import read_checkpoint
-from run_folder.trusted_classes import made_as_stored, stored_class
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:

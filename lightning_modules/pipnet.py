@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from lightning_modules.backbones.sections import backbone_sections
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.interpretable import InterpretableModule, LossTerm
-from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
+from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
@@ -107,7 +107,7 @@ class PIPNet(InterpretableModule):
         shrinkage: subtracted from every head weight after every step of a phase that trains the head; the authors' 1e-3
             is for 10,000 steps.
         score_threshold: at inference, scores below it are 0; an image whose logits are all 0 is an abstention.
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if ``num_features`` is below 2, ``shrinkage`` negative or ``score_threshold`` outside [0, 1).

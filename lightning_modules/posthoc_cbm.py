@@ -15,13 +15,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.concept_data import refuse_unfit_concepts
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.heads.concept_bank import Examples, fit_concept_bank
-from lightning_modules.heads.sparse_head import Problem, fit_sparse_head
-from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from lightning_modules.phases import Phase, PhasePlan
-from metrics.primitives.checks import check_choice
+from protometry.lightning_modules.concept_data import refuse_unfit_concepts
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
+from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]
 HeadKind = Literal["softmax_elastic_net", "softmax_l2"]
@@ -55,7 +55,7 @@ class PosthocCBM(InterpretableModule):
         head: penalty of the softmax head: elastic net, or squares only.
         penalty: λ of the head, for standardised scores.
         l1_ratio: α of the elastic net.
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: for fewer than 2 concepts, an unknown or non-positive option, or multilabel data.

@@ -14,13 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
-from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.linear_head import LinearHead
-from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
-from lightning_modules.interpretable import InterpretableModule, LossTerm
-from lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
-from lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
+from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
+from protometry.lightning_modules.heads.linear_head import LinearHead
+from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
+from protometry.lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
+from protometry.lightning_modules.phases import (
+    FIT_HEAD,
+    HeadSpec,
+    OptimizerSpec,
+    Phase,
+    PhasePlan,
+    SchedulerSpec,
+    one_cycle,
+)
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
@@ -95,7 +103,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: initial head weight between a class and a prototype of another class; null if a class reads only
             its own prototypes, which fixes these weights at 0.
         prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Example:
         >>> model = ProtoPNet(num_classes=4, image_size=(32, 32), prototypes_per_class=2)

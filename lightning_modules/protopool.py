@@ -18,15 +18,23 @@ from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
-from lightning_modules.heads.addon import AddonKind, addon_layers
-from lightning_modules.heads.linear_head import LinearHead
-from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
-from lightning_modules.heads.slots import Slots
-from lightning_modules.interpretable import InterpretableModule, LossTerm
-from lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
-from lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
-from metrics.primitives.checks import check_choice
+from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
+from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
+from protometry.lightning_modules.heads.linear_head import LinearHead
+from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
+from protometry.lightning_modules.heads.slots import Slots
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
+from protometry.lightning_modules.losses import cluster, off_class_l1, separation, slot_orthogonality
+from protometry.lightning_modules.phases import (
+    FIT_HEAD,
+    HeadSpec,
+    OptimizerSpec,
+    Phase,
+    PhasePlan,
+    SchedulerSpec,
+    one_cycle,
+)
+from protometry.metrics.primitives.checks import check_choice
 
 Focal = Literal["similarity", "distance"]
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
@@ -90,7 +98,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         temperature: τ of the Gumbel-softmax; by default the preset's.
         focal: ``similarity`` as in the paper, the largest similarity minus the mean; ``distance`` as in the released
             code, the similarity at the smallest minus the one at the mean distance (``l2_log`` only).
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the pool is smaller than the slots of a class, a count or the temperature is not positive,

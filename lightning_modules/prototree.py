@@ -16,13 +16,13 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
-from lightning_modules.backbones.sections import backbone_sections
-from lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
-from lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
-from lightning_modules.heads.tree import Inference, SoftTree
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec, one_cycle
-from metrics.primitives.checks import check_choice
+from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
+from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
+from protometry.lightning_modules.heads.tree import Inference, SoftTree
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec, one_cycle
+from protometry.metrics.primitives.checks import check_choice
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
@@ -73,7 +73,7 @@ class ProtoTree(ComparesPatches, InterpretableModule):
             ``greedy`` goes right where the score exceeds one half. May be changed at any time; training is distributed.
         prune_threshold: ``prune_tree`` cuts subtrees in which no class of any leaf has a larger probability; by
             default max(0.01, 2/K), and 3/4 for two classes, halfway between chance and certainty.
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if there are fewer leaves than classes, or an argument is out of range.

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.heads.feature_constants import FeatureSums
-from lightning_modules.heads.feature_selection import check_sizes, find_selection
-from lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from lightning_modules.losses import feature_diversity
-from lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.heads.feature_constants import FeatureSums
+from protometry.lightning_modules.heads.feature_selection import check_sizes, find_selection
+from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
+from protometry.lightning_modules.losses import feature_diversity
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 LOSSES = {"cross_entropy": 1.0, "feature_diversity": 0.196}
 SELECT = ("select_features",)
@@ -52,7 +52,7 @@ class QPM(InterpretableModule):
         features_per_class: k.
         ternary: weights of -1, 0 and 1 as in Norrenbrock et al. 2024 (Q-SENN): a class may be recognised by the
             absence of a feature. By default 0 and 1.
-        kwargs: arguments of :class:`~lightning_modules.interpretable.InterpretableModule`.
+        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the backbone has fewer than n channels, k exceeds n, there are fewer sets of k out of n features
@@ -95,7 +95,7 @@ class QPM(InterpretableModule):
         if not any({*SELECT} & {*phase.on_enter, *phase.on_exit} for phase in self.plan.phases):
             raise ValueError(
                 f"Expected a phase of QPM with {SELECT[0]!r} in `on_enter`, but got none of {self.plan.names}: without "
-                "a selection it is a dense classifier, which is `lightning_modules.Classifier`."
+                "a selection it is a dense classifier, which is `protometry.lightning_modules.Classifier`."
             )
         channels = self.backbone.out_channels
         check_sizes(channels, self.num_classes, num_features, features_per_class)

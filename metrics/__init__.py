@@ -1,13 +1,13 @@
-"""Metrics of explanations: torchmetrics classes, in rooms by family; their kernels are in ``metrics.functional``."""
+"""Metrics of explanations: torchmetrics classes in packages by family; ``metrics.functional`` has their kernels."""
 
-from metrics.alignment import *
-from metrics.base import *
-from metrics.change import *
-from metrics.class_representation import *
-from metrics.compactness import *
-from metrics.complexity import *
-from metrics.concepts import *
-from metrics.contrastivity import *
-from metrics.funnybirds import *
-from metrics.general import *
-from metrics.localisation import *
+from protometry.metrics.alignment import *
+from protometry.metrics.base import *
+from protometry.metrics.change import *
+from protometry.metrics.class_representation import *
+from protometry.metrics.compactness import *
+from protometry.metrics.complexity import *
+from protometry.metrics.concepts import *
+from protometry.metrics.contrastivity import *
+from protometry.metrics.funnybirds import *
+from protometry.metrics.general import *
+from protometry.metrics.localisation import *

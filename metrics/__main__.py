@@ -4,8 +4,8 @@ from pathlib import Path
 
 from jsonargparse import auto_cli
 
-from metrics.page import tables
-from metrics.suite import FAMILIES
+from protometry.metrics.page import tables
+from protometry.metrics.suite import FAMILIES
 
 BEGIN, END = "<!-- begin: python -m metrics -->\n", "\n<!-- end -->"
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.primitives.checks import check_argument, check_tensor
-from metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
+from protometry.metrics.primitives.checks import check_argument, check_tensor
+from protometry.metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
 __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "SummaryMetric"]
 

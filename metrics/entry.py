@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from metrics.base import PartsMetric, SummaryMetric
-from metrics.facts import Facts
+from protometry.metrics.base import PartsMetric, SummaryMetric
+from protometry.metrics.facts import Facts
 
 AnyMetric = SummaryMetric | PartsMetric
 
@@ -39,8 +39,8 @@ class MetricEntry:
         metric: class whose unit, range and direction the docs state.
         words: what it means.
         build: makes the metric from the facts; by default ``metric()``.
-        needs: names of ``Family.needs`` or ``metrics.needs.NEEDS``, or of optional fields of the data set; ``"a|b"``
-            for either of two fields.
+        needs: names of ``Family.needs`` or ``protometry.metrics.needs.NEEDS``, or of optional fields of the data set;
+            ``"a|b"`` for either of two fields.
         view: the record it reads: of the clean image or of a perturbed one; ``"training"`` for the training images
             through the evaluation transform, instead of the evaluated ones.
         part: which entry of the metric's summary the key refers to, where it has several.
@@ -83,7 +83,7 @@ class Family:
         name: that part.
         question: what they ask together, in plain words.
         entries: of all its metrics, in the order of results.
-        needs: what they may need besides ``metrics.needs.NEEDS``: None if it is there, else why it is not.
+        needs: what they may need besides ``protometry.metrics.needs.NEEDS``: None if it is there, else why it is not.
         about: further sentences for ``docs/metrics.md``.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metrics.primitives.variants import Variant
+from protometry.metrics.primitives.variants import Variant
 
 _USED_WEIGHT = 1e-5  # PIP-Net: a unit is used by the head if some class gives it a larger weight
 

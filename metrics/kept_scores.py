@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ItemMean
+from protometry.metrics.base import ItemMean
 
 
 class KeptScores(ItemMean):

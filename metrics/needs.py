@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from metrics.facts import Facts
+from protometry.metrics.facts import Facts
 
 Need = Callable[[Facts], str | None]  # None if it is there, else the reason why the metric does not apply
 

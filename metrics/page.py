@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from metrics.base import PartsMetric
-from metrics.entry import Family, MetricEntry
+from protometry.metrics.base import PartsMetric
+from protometry.metrics.entry import Family, MetricEntry
 
 COLUMNS = ("key", "name", "formula", "range", "dir.", "unit", "averaged over", "source", "easily misread")
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from metrics import (
+from protometry.command_line.messages import did_you_mean
+from protometry.metrics import (
     alignment,
     change,
     class_representation,
@@ -22,10 +23,9 @@ from metrics import (
     general,
     localisation,
 )
-from metrics.entry import AnyMetric, Family, MetricEntry
-from metrics.facts import Facts
-from metrics.needs import NEEDS
-from run_folder.messages import did_you_mean
+from protometry.metrics.entry import AnyMetric, Family, MetricEntry
+from protometry.metrics.facts import Facts
+from protometry.metrics.needs import NEEDS
 
 # the order of results
 FAMILIES: dict[str, Family] = {
@@ -70,9 +70,10 @@ def resolve(suite: Sequence[str]) -> list[str]:
 
     Args:
         suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``), keys (``"general/f1"``), or
-            the import path of a :class:`~metrics.entry.MetricEntry` or :class:`~metrics.entry.Family` of your own
-            (``"my_package.metrics.ENTRY"``, ``"my_package.metrics.FAMILY"``), whose name and keys are known from then
-            on; ``"my_package.metrics.FAMILY/name"`` for one key of a family.
+            the import path of a :class:`~protometry.metrics.entry.MetricEntry` or
+            :class:`~protometry.metrics.entry.Family` of your own (``"my_package.metrics.ENTRY"``,
+            ``"my_package.metrics.FAMILY"``), whose name and keys are known from then on;
+            ``"my_package.metrics.FAMILY/name"`` for one key of a family.
 
     Returns:
         Keys without repetition, in the requested order; within a family, in the order of its entries.
@@ -169,15 +170,16 @@ def _registered(path: str) -> str:
         registered = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ValueError(
-            f"Expected {path!r} in argument `suite` to be the import path of a metrics.entry.MetricEntry or Family, "
-            f"but {error}. Install it, or put it on PYTHONPATH."
+            f"Expected {path!r} in argument `suite` to be the import path of a MetricEntry or Family of "
+            f"protometry.metrics.entry, but {error}. Install it, or put it on PYTHONPATH."
         ) from error
     if not isinstance(registered, Family | MetricEntry):
         got = f"{module} has no such name" if registered is None else f"got {registered!r}"
         raise ValueError(
-            f"Expected {path!r} in argument `suite` to be a metrics.entry.MetricEntry or Family, but {got}. A metric "
-            "of your own extends a base such as metrics.ImageMean and is named by its entry, ENTRY = "
-            "MetricEntry('my_family/my_metric', MyMetric, Words(...)); docs/add_a_metric.md shows a whole file."
+            f"Expected {path!r} in argument `suite` to be a MetricEntry or Family of protometry.metrics.entry, but "
+            f"{got}. A metric of your own extends a base such as protometry.metrics.ImageMean and is named by its "
+            "entry, ENTRY = MetricEntry('my_family/my_metric', MyMetric, Words(...)); docs/add_a_metric.md shows a "
+            "whole file."
         )
     family = registered if isinstance(registered, Family) else _family_of(registered)
     if family.name in SUITES or FAMILIES.setdefault(family.name, family) is not family:

@@ -10,10 +10,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from explanations.decision import against_others, leaf_reach
-from explanations.tree_path import grow, path
-from lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput, UnitTable
-from run_folder.messages import counted
+from protometry.command_line.messages import counted
+from protometry.explanations.decision import against_others, leaf_reach
+from protometry.explanations.tree_path import grow, path
+from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput, UnitTable
 
 TOLERANCE = 1e-4  # of max(1, |logit|)
 LEAST = 0.01  # of the largest line, below which a line is one of the others
@@ -24,8 +24,8 @@ class Amount:
     """The contribution of a line, in three sums.
 
     Args:
-        value: to the logit less the mean over classes (:func:`explanations.decision.against_others`); if multilabel,
-            less the threshold.
+        value: to the logit less the mean over classes (:func:`protometry.explanations.decision.against_others`); if
+            multilabel, less the threshold.
         raw: to the logit itself.
         rival: to the logit minus the logit of the class it is compared with.
     """
@@ -194,8 +194,8 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
 
     Args:
         table: with more lines than are to be shown.
-        places: for each line, the first line at its place, as :func:`metrics.primitives.places.places` has them; -1 for
-            a line without a place.
+        places: for each line, the first line at its place, as :func:`protometry.metrics.primitives.places.places` has
+            them; -1 for a line without a place.
         most: lines to keep, the largest sums by absolute value; fewer where others are
             below 1 % of the largest.
     """

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamodules.photos.cache import cache_folder, recall, remember
-from explanations.views import Box
-from reports.unit_sources import UnitSources
-from run_folder.messages import counted
+from protometry.command_line.messages import counted
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.explanations.views import Box
+from protometry.reports.unit_sources import UnitSources
 
 NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
 LOW, UNLIKE = 0.9, 0.99  # shares of training images with a higher similarity that are worth a sentence

@@ -7,11 +7,11 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from explanations import Explainer
-from explanations.views import AGAINST, FOR, GAP, WHITE, write_text
-from lightning_modules.contract import InterpretableModel
-from reports.additive import AdditiveTable, Amount
-from reports.explained_model import ExplainedImage, ExplainedModel, Row
+from protometry.explanations import Explainer
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, write_text
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.reports.additive import AdditiveTable, Amount
+from protometry.reports.explained_model import ExplainedImage, ExplainedModel, Row
 
 FONT, TITLE, LINE = 13, 18, 18
 TEXT_WIDTH, GREY, RED = 300, "#595959", "#a11a1a"

@@ -11,18 +11,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
-from explanations.choice import description, supporting
-from explanations.unit_view import part_in, same_places
-from explanations.views import Box, draw_numbered, fit, scaled_box, to_image
-from lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
-from metrics.primitives.checks import check_at_least
-from metrics.primitives.intersection_over_union import box_intersection_over_union
-from metrics.primitives.places import places
-from reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
-from reports.cautions import best_similarities, cautions
-from reports.scan import classes_of, cpu_threshold, labels_of
-from reports.unit_sources import Source, UnitSources, known_parts
+from protometry.explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
+from protometry.explanations.choice import description, supporting
+from protometry.explanations.unit_view import part_in, same_places
+from protometry.explanations.views import Box, draw_numbered, fit, scaled_box, to_image
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
+from protometry.metrics.primitives.checks import check_at_least
+from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union
+from protometry.metrics.primitives.places import places
+from protometry.reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
+from protometry.reports.cautions import best_similarities, cautions
+from protometry.reports.scan import classes_of, cpu_threshold, labels_of
+from protometry.reports.unit_sources import Source, UnitSources, known_parts
 
 _CHUNK = 8  # images explained at once
 _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
@@ -217,7 +217,7 @@ class ExplainedModel:
             page: named if a table does not add up.
             classes: how many of the largest logits.
             most: lines of each table; units that look at the same place, by the rule of
-                :func:`metrics.primitives.places.places`, share one, unless they are concepts.
+                :func:`protometry.metrics.primitives.places.places`, share one, unless they are concepts.
 
         Raises:
             ValueError: if ``classes`` or ``most`` is negative, or the contributions do not sum to the logit.

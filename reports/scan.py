@@ -12,9 +12,9 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.forward.walk import walk
-from datamodules.sample import nfc
-from lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
+from protometry.callbacks.forward.walk import walk
+from protometry.datamodules.sample import nfc
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 
 
 @dataclass(frozen=True)

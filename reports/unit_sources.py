@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explanations import Explainer, UnitView, unit_views
-from explanations.unit_view import LEAST_CROP, part_in
-from lightning_modules.contract import InterpretableModel, Projectable, UnitTable
-from reports.scan import Scan, labels_of, samples_of, scan
-from run_folder.messages import counted
+from protometry.command_line.messages import counted
+from protometry.explanations import Explainer, UnitView, unit_views
+from protometry.explanations.unit_view import LEAST_CROP, part_in
+from protometry.lightning_modules.contract import InterpretableModel, Projectable, UnitTable
+from protometry.reports.scan import Scan, labels_of, samples_of, scan
 
 TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
 STALE = 1e-3  # largest distance of a prototype from the patch it was projected onto
@@ -61,7 +61,7 @@ class UnitSources:
         explainer: makes the maps.
         class_names: of the K logits.
         size: longer side of the pictures in pixels.
-        least_crop: of crops, as :func:`explanations.unit_view.unit_view` takes it.
+        least_crop: of crops, as :func:`protometry.explanations.unit_view.unit_view` takes it.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The folder of a run: its files, its lock, and its checkpoints, read without running any code they may carry."""
+"""The folder of a run: its files, lock and checkpoints, read without running foreign code."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file such that a kill leaves either the old or the new content.
 
     Args:
@@ -48,7 +48,7 @@ def write_new(path: Path, data: bytes) -> Path:
                 return target
             number += 1
             target = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        write_whole(target, data)
+        write_atomic(target, data)
         return target
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from run_folder.checkpoint_schema import Checkpoint, is_bounded
-from run_folder.first_look import check_checkpoint
-from run_folder.schema import check_content
-from run_folder.user_path import user_path
+from protometry.command_line.first_look import check_checkpoint
+from protometry.command_line.former_names import with_current_names
+from protometry.command_line.user_path import user_path
+from protometry.run_folder.checkpoint_schema import Checkpoint, is_bounded
+from protometry.run_folder.schema import check_content
 
 REMEDY = "Use another checkpoint of the run."
 
@@ -47,7 +48,8 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
     if not is_bounded({key: value for key, value in checkpoint.items() if isinstance(value, Mapping | list | tuple)}):
         raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but it is nested too deeply.")
     check_content(Checkpoint, checkpoint, path, REMEDY)
-    return cast(dict[str, Any], checkpoint)
+    named = ("hyper_parameters", "datamodule_hyper_parameters")
+    return checkpoint | {key: with_current_names(checkpoint[key]) for key in named if key in checkpoint}
 
 
 def folder_of_run(path: Path) -> Path:

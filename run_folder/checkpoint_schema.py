@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from run_folder.schema import Record
+from protometry.run_folder.schema import Record
 
 DEEPEST, MOST = 64, 2_000_000  # nested settings, and all that they hold
 Count = Annotated[int, Field(ge=0)]

@@ -10,10 +10,10 @@ from typing import Any, cast
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
-from run_folder.atomic import write_whole
-from run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
-from run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
-from run_folder.user_path import shown, user_path
+from protometry.command_line.user_path import shown, user_path
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
+from protometry.run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 LAST = "checkpoints/last.ckpt"
@@ -48,9 +48,9 @@ class SaveConfig(SaveConfigCallback):
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write the files."""
         if (record := _split_record(trainer)) is not None:
-            write_whole(_split_file(trainer), _split_text(record))
+            write_atomic(_split_file(trainer), _split_text(record))
         config = self.parser.dump(self.config, skip_none=False)
-        write_whole(Path(trainer.default_root_dir) / "config.yaml", config)
+        write_atomic(Path(trainer.default_root_dir) / "config.yaml", config)
         self.already_saved = True
 
 

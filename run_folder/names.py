@@ -15,7 +15,7 @@ def run_name(model: str, data: str, fold: int | None, seed: int) -> str:
         seed: seed of the run.
 
     Example:
-        >>> run_name("lightning_modules.ProtoPNet", "datamodules.Cub200", 2, 0)
+        >>> run_name("protometry.lightning_modules.ProtoPNet", "protometry.datamodules.Cub200", 2, 0)
         'cub200/protopnet-fold2-seed0'
     """
     parts = [model.rsplit(".", 1)[-1].lower(), *([f"fold{fold}"] if fold is not None else []), f"seed{seed}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from run_folder.user_path import expand_paths
+from protometry.command_line.user_path import expand_paths
 
 FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result, and nor do these arguments of the data:
 FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from run_folder.checkpoint_file import folder_of_run, is_run
-from run_folder.command_line import StrictParser
+from protometry.command_line.parser import StrictParser
+from protometry.run_folder.checkpoint_file import folder_of_run, is_run
 
-PROJECT = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
+PROJECT = "protometry"
 HOME = Path(__file__).resolve().parents[1]
 Kind = TypeVar("Kind")
 
@@ -106,18 +106,18 @@ def foreign_packages(arguments: Any) -> list[str]:
     """Packages outside this project whose classes :func:`class_paths` finds, each once.
 
     Example:
-        >>> foreign_packages([{"_class_path": "my_package.Model"}, {"class_path": "datamodules.Nico"}])
+        >>> foreign_packages([{"_class_path": "my_package.Model"}, {"class_path": "protometry.datamodules.Nico"}])
         ['my_package']
     """
-    return sorted({path.split(".")[0] for path in class_paths(arguments)} - set(PROJECT))
+    return sorted({path.split(".")[0] for path in class_paths(arguments)} - {PROJECT})
 
 
 def _refuse_untrusted(class_path: str, checkpoint: Path, allow_classes: Sequence[str]) -> None:
     module = class_path.rpartition(".")[0]
     top = class_path.split(".")[0]
     files = list(_files(module))
-    if top in PROJECT:
-        if not all(file.resolve().is_relative_to(HOME / top) for file in files):
+    if top == PROJECT:
+        if not all(file.resolve().is_relative_to(HOME) for file in files):
             raise ValueError(
                 f"Expected the class {class_path!r} of {checkpoint} to lie in {HOME}, but {files[-1]} comes first on "
                 "PYTHONPATH."

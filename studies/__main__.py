@@ -15,17 +15,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from run_folder.command_line import StrictParser
+from protometry.command_line.parser import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {
-    "build": ("build a study from checkpoints", "studies.construction"),
-    "hive": ("build one of the 19 studies of HIVE from a checkpoint", "studies.construction.hive"),
-    "plan": ("sample size, power, duration and cost of a study", "studies.sample_size"),
-    "serve": ("serve a study to participants", "studies.server.serve"),
-    "single_file": ("write a study as files that need no server", "studies.single_file"),
-    "simulate": ("let simulated participants take part in a study", "studies.simulation.simulate"),
-    "analyse": ("write the results of a study, and print those that are tested", "studies.analysis"),
+    "build": ("build a study from checkpoints", "protometry.studies.construction"),
+    "hive": ("build one of the 19 studies of HIVE from a checkpoint", "protometry.studies.construction.hive"),
+    "plan": ("sample size, power, duration and cost of a study", "protometry.studies.sample_size"),
+    "serve": ("serve a study to participants", "protometry.studies.server.serve"),
+    "single_file": ("write a study as files that need no server", "protometry.studies.single_file"),
+    "simulate": ("let simulated participants take part in a study", "protometry.studies.simulation.simulate"),
+    "analyse": ("write the results of a study, and print those that are tested", "protometry.studies.analysis"),
 }
 EXTRA = {"starlette", "uvicorn", "httpx"}
 

@@ -7,7 +7,7 @@ import hmac
 import random
 from collections import Counter
 
-from studies.study import Arm, Key, Study
+from protometry.studies.study import Arm, Key, Study
 
 
 def participant_seed(study: Study, key: Key, number: int) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from run_folder.messages import counted
-from studies.hypotheses import unknown_hypotheses
-from studies.questions import POINTS
-from studies.records import read
-from studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
-from studies.tasks import task_of
-from studies.tree import draw
+from protometry.command_line.messages import counted
+from protometry.studies.hypotheses import unknown_hypotheses
+from protometry.studies.questions import POINTS
+from protometry.studies.records import read
+from protometry.studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
+from protometry.studies.tasks import task_of
+from protometry.studies.tree import draw
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")

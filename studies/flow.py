@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from studies.questions import Answers, Question, letters
-from studies.study import Arm, Item, Row, Study
-from studies.tasks import task_of
-from studies.texts import texts
+from protometry.studies.questions import Answers, Question, letters
+from protometry.studies.study import Arm, Item, Row, Study
+from protometry.studies.tasks import task_of
+from protometry.studies.texts import texts
 
 Status = Literal["active", "completed", "screened", "declined", "withdrawn"]
 

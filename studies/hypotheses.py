@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from run_folder.messages import did_you_mean
-from studies.study import Assignment, Form, Pages, Quality, Similarity, TaskName
-from studies.tasks import task_of
+from protometry.command_line.messages import did_you_mean
+from protometry.studies.study import Assignment, Form, Pages, Quality, Similarity, TaskName
+from protometry.studies.tasks import task_of
 
 
 class ArmLike(Protocol):

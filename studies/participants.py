@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from studies.flow import Status, Step, steps
-from studies.questions import Answers
-from studies.study import Study
+from protometry.studies.flow import Status, Step, steps
+from protometry.studies.questions import Answers
+from protometry.studies.study import Study
 
 
 @dataclass(frozen=True)

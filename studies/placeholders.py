@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from studies.bundle import Bundle
+from protometry.studies.bundle import Bundle
 
 CONSENT = re.compile(r"\b(?:NAME|INSTITUTION|COMMITTEE|NUMBER|ADDRESS)\b")  # of configs/study/consent.md
 CODE = "FILL-IN"  # a completion code of configs/study/cub200.yaml

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from studies.texts import texts
+from protometry.studies.texts import texts
 
 MAX_TEXT = 2000  # characters
 POINTS = {"belief": 4, "similarity": 4, "alike": 2, "confidence": 5}  # of some scales

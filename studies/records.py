@@ -33,7 +33,7 @@ def read(kind: type[T], value: object, where: str) -> T:
         ValueError: if a field is missing, unknown, or of another type; the first of them.
 
     Example:
-        >>> from studies.study import Assignment
+        >>> from protometry.studies.study import Assignment
         >>> read(Assignment, {"people": "1", "right": 2, "wrong": 2}, "study.yaml")
         Traceback (most recent call last):
         ...
@@ -55,7 +55,7 @@ def check_arguments(record: DataclassInstance) -> None:
         ValueError: for the first value that its annotation does not allow.
 
     Example:
-        >>> from studies.study import Assignment
+        >>> from protometry.studies.study import Assignment
         >>> check_arguments(Assignment(people=4, right=2, wrong=-2))
         Traceback (most recent call last):
         ...

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from studies.statistics.crossed import FEWEST, Estimate, expected
-from studies.study import OPTIONS, Form, TaskName
-from studies.tasks import task_of
+from protometry.studies.statistics.crossed import FEWEST, Estimate, expected
+from protometry.studies.study import OPTIONS, Form, TaskName
+from protometry.studies.tasks import task_of
 
 # minutes per participant, mean and standard deviation, of Kim et al. 2022, section 5.1 and supplement
 MINUTES = {"heatmap": (6.9, 3.5), "units": (13.6, 6.2), "tree": (10.4, 3.1), "none": (6.9, 3.5)}
@@ -116,7 +116,7 @@ def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
 
 
 def plan(design: Design) -> dict[str, float]:
-    """Plan a study whose results are tested by :func:`studies.statistics.crossed.estimate`.
+    """Plan a study whose results are tested by :func:`protometry.studies.statistics.crossed.estimate`.
 
     Returns:
         Figures by the keys of ``HEADINGS``: numbers of people are per group; infinite where no number of people

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from studies.assignment import arm_orders, choose_items, participant_seed
-from studies.bundle import Bundle
-from studies.flow import Step, after
-from studies.participants import COLUMNS, Participant, participant_of
-from studies.questions import Answers
+from protometry.studies.assignment import arm_orders, choose_items, participant_seed
+from protometry.studies.bundle import Bundle
+from protometry.studies.flow import Step, after
+from protometry.studies.participants import COLUMNS, Participant, participant_of
+from protometry.studies.questions import Answers
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS study (id TEXT NOT NULL, hash TEXT NOT NULL, secret TEXT NOT NULL, created REAL NOT NULL);

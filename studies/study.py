@@ -110,7 +110,7 @@ class Arm:
         control: what replaced the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether participants are asked how clear it is what a unit shows.
-        tree: the shape of the whole tree, as :mod:`studies.tree` has it; empty for no drawing of it.
+        tree: the shape of the whole tree, as :mod:`protometry.studies.tree` has it; empty for no drawing of it.
         origin: model, SHA-256 of checkpoint and data, and explainer.
         checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored. In
             studies built before there were any, some of ``items`` are both.

@@ -12,10 +12,10 @@ from typing import Any
 
 from jsonargparse import auto_cli
 
-from run_folder.command_line import StrictParser, from_shell
-from sweeps.cluster import slurm, wandb
-from sweeps.run import run
-from sweeps.tune import tune
+from protometry.command_line.parser import StrictParser, from_shell
+from protometry.sweeps.cluster import slurm, wandb
+from protometry.sweeps.run import run
+from protometry.sweeps.tune import tune
 
 COMMANDS: Any = {command.__name__: command for command in (run, tune, slurm, wandb)}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from sweeps.state import read_settings
-from sweeps.sweep import ROOT, Sweep, groups, read_sweep
+from protometry.sweeps.state import read_settings
+from protometry.sweeps.sweep import ROOT, Sweep, groups, read_sweep
 
 LONGEST_ARRAY = 1001  # SLURM's own MaxArraySize
 

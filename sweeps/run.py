@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from run_folder.lock import FolderInUseError, only_process
-from run_folder.messages import counted, did_you_mean, in_words
-from sweeps.state import LOG, check_settings, last_line, read_settings, state_of
-from sweeps.sweep import ROOT, Run, Sweep, read_sweep
+from protometry.command_line.messages import counted, did_you_mean, in_words
+from protometry.run_folder.lock import FolderInUseError, only_process
+from protometry.sweeps.state import LOG, check_settings, last_line, read_settings, state_of
+from protometry.sweeps.sweep import Run, Sweep, read_sweep
 
 SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -112,7 +112,7 @@ def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]
             resume = state_of(each) == "begun"
             log.write(f"$ {each.command(resume)}\n".encode())
             log.flush()
-            command = [sys.executable, str(ROOT / "protometry.py"), "train", "fit", *words]
+            command = [sys.executable, "-m", "protometry", "train", "fit", *words]
             command += ["--ckpt_path", "last"] if resume else []
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
@@ -313,8 +313,8 @@ def _why(training: Training) -> str:
 
 def _print_end(work: Work) -> None:
     """The runs that failed, with the last line and the place of their logs; then the table of those that are done."""
-    from reports.results.runs import collect
-    from reports.tables.formats import text_of
+    from protometry.reports.results.runs import collect
+    from protometry.reports.tables.formats import text_of
 
     for name, reason in work.failed.items():
         work.console.print(f"\n{name} failed: {reason}\n  {work.sweep.runs[name].folder / LOG}", markup=False)

@@ -7,12 +7,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any, Literal
 
-from protometry import config_of_ours
-from run_folder.command_line import read_yaml
-from run_folder.messages import counted
-from run_folder.schema import check_content
-from run_folder.settings import changed_settings
-from sweeps.sweep import Run
+from protometry.command_line.messages import counted
+from protometry.command_line.parser import read_yaml
+from protometry.run_folder.schema import check_content
+from protometry.run_folder.settings import changed_settings
+from protometry.scripts import config_of_ours
+from protometry.sweeps.sweep import Run
 
 State = Literal["done", "begun", "missing"]
 LOG = "train.log"
@@ -35,7 +35,7 @@ def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: with everything that ``train.py`` would refuse, and the runs that it concerns.
     """
-    from train import settings_reader  # imports Lightning, which takes seconds
+    from protometry.scripts.train import settings_reader  # imports Lightning, which takes seconds
 
     reader = settings_reader()
     settings: dict[str, dict[str, Any]] = {}

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from protometry import config_of_ours
-from run_folder.command_line import read_yaml
-from run_folder.messages import did_you_mean
-from run_folder.names import check_name
-from run_folder.schema import check_content
-from run_folder.user_path import expand_paths, user_path
+from protometry.command_line.messages import did_you_mean
+from protometry.command_line.parser import read_yaml
+from protometry.command_line.user_path import expand_paths, user_path
+from protometry.run_folder.names import check_name
+from protometry.run_folder.schema import check_content
+from protometry.scripts import config_of_ours
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = r"^[A-Za-z0-9][\w.+-]*$"  # part of the name of a folder

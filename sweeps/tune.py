@@ -17,18 +17,18 @@ from urllib.parse import quote
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from run_folder.atomic import write_whole
-from run_folder.command_line import read_yaml
-from run_folder.csv_text import csv_text
-from run_folder.lock import only_process
-from run_folder.messages import counted
-from run_folder.names import check_name
-from run_folder.schema import check_content
-from run_folder.settings import changed_settings
-from run_folder.user_path import expand_paths, user_path
-from sweeps.run import Interrupts, end, start
-from sweeps.state import LOG, last_line, read_settings
-from sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
+from protometry.command_line.messages import counted
+from protometry.command_line.parser import read_yaml
+from protometry.command_line.user_path import expand_paths, user_path
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.csv_text import csv_text
+from protometry.run_folder.lock import only_process
+from protometry.run_folder.names import check_name
+from protometry.run_folder.schema import check_content
+from protometry.run_folder.settings import changed_settings
+from protometry.sweeps.run import Interrupts, end, start
+from protometry.sweeps.state import LOG, last_line, read_settings
+from protometry.sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
 
 if TYPE_CHECKING:
     import optuna
@@ -318,7 +318,7 @@ def _accuracies(run: Run) -> list[tuple[int, float]]:
 
 def _score(run: Run) -> float:
     """The accuracy of the checkpoint that the run would be evaluated by: the best, or the last; NaN without any."""
-    from run_folder.checkpoint_file import read_checkpoint
+    from protometry.run_folder.checkpoint_file import read_checkpoint
 
     states = read_checkpoint(run.folder / "checkpoints" / "last.ckpt", mmap=True)["callbacks"]
     best = next((state["best_score"] for state in states.values() if "best_score" in state), None)
@@ -354,7 +354,7 @@ def _end(study: optuna.Study, tuning: Tuning) -> None:
         {"run": one.user_attrs.get("run"), "state": one.state.name.lower(), "value": one.value} | one.params
         for one in _trials(study)
     ]
-    write_whole(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
+    write_atomic(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
     _plot(study, folder)
     _check_settings(study, tuning, tuning.settings())  # configs may have been edited, which the command names
     print(f"\nbest validation accuracy {100 * best.value:.2f} %, {best.user_attrs['run']} in {folder}/trials.csv")

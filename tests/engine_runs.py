@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
-from callbacks import Evaluation, Interpretability
-from datamodules.base import ImageDataModule
-from datamodules.dataset import ExactSampler, ImageLoader
-from lightning_modules import InterpretableModule
+from protometry.callbacks import Evaluation, Interpretability
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.dataset import ExactSampler, ImageLoader
+from protometry.lightning_modules import InterpretableModule
 
 
 class Run:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from datamodules.awa2 import VISIBLE
+from protometry.datamodules.awa2 import VISIBLE
 
 HIDDEN = ("newworld", "fast", "timid")  # predicates of AwA2 that no photo shows
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")

@@ -1,4 +1,4 @@
-"""Who may know whom: every import of every room is read with ``ast`` and held against the plan of the house."""
+"""Which package may import which: every import is read with ``ast`` and compared with the list below."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ ROOT = Path(__file__).parents[1]
 
 # room -> prefixes of the names of other rooms it may import
 ARROWS: dict[str, tuple[str, ...]] = {
-    "metrics": ("run_folder.messages.did_you_mean",),
-    "run_folder": (),
-    "datamodules": ("run_folder",),
+    "metrics": ("command_line.messages.did_you_mean",),
+    "command_line": (),
+    "run_folder": ("command_line",),
+    "datamodules": ("command_line", "run_folder"),
     "lightning_modules": (
-        *("run_folder", "metrics accuracy"),
+        *("command_line", "run_folder", "metrics accuracy"),
         *("metrics.primitives.checks", "metrics.primitives.perturbation"),
     ),
     "explanations": (
@@ -31,6 +32,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "metrics.primitives.perturbation",
     ),
     "callbacks": (
+        "command_line",
         "run_folder",
         "lightning_modules.contract",
         "lightning_modules.phases",
@@ -40,13 +42,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     ),
     "evaluation": (
-        *("callbacks", "reports", "run_folder", "explanations.Explainer", "explanations.Upsample"),
+        *("callbacks", "command_line", "reports", "run_folder", "explanations.Explainer", "explanations.Upsample"),
         *("lightning_modules.load_model", "lightning_modules.contract", "datamodules.photos.photo_files"),
         "datamodules.sample.sample_key",
         *("datamodules.base", "datamodules.load", "datamodules.load_datamodule", "datamodules.transforms.continuity"),
     ),
     "reports": (
-        *("explanations", "metrics", "lightning_modules.contract", "datamodules.sample", "run_folder"),
+        *("explanations", "metrics", "lightning_modules.contract", "datamodules.sample"),
+        *("command_line", "run_folder"),
         "callbacks.forward",  # images that were evaluated are shown again in forwards of the same size, bit for bit
         "callbacks.evaluation.predictions",
         "datamodules.photos.cache",  # what a model says of training images is remembered there
@@ -54,17 +57,17 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "studies": (
         *("explanations", "metrics.functional", "lightning_modules.contract", "datamodules.sample"),
         *("lightning_modules.load_model", "datamodules.load_datamodule", "datamodules.load", "reports"),
-        *("run_folder.atomic", "run_folder.command_line", "run_folder.csv_text", "run_folder.messages.counted"),
-        "run_folder.messages.did_you_mean",
+        *("command_line", "run_folder.atomic", "run_folder.csv_text"),
     ),
-    "sweeps": ("run_folder", "reports.results", "reports.tables", "train.settings_reader", "protometry.config_of_ours"),
+    "sweeps": ("command_line", "run_folder", "reports.results", "reports.tables", "scripts"),
 }
-SCRIPTS = ("train", "evaluate", "protometry")  # may import every room; only sweeps, which start `train`, import them
-HOUSE = {*(room.split(".")[0] for room in ARROWS), *SCRIPTS, "tests", "benchmarks"}
+SCRIPTS = ("scripts",)  # may import every package; only sweeps, which start `train`, import them
+HOUSE = {*ARROWS, *SCRIPTS, "tests", "benchmarks"}
 
 # room -> third-party packages; rooms that are not listed are free
 PACKAGES: dict[str, set[str]] = {
     "metrics": {"scipy", "torch", "torchmetrics"},
+    "command_line": {"jsonargparse", "lightning", "torch", "yaml"},
     "run_folder": {"jsonargparse", "lightning", "pydantic", "torch", "yaml"},
     "datamodules": {
         *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
@@ -82,8 +85,8 @@ def room_of(path: Path) -> str:
 
 
 def imported_names(source: str, path: Path) -> list[tuple[int, str]]:
-    """Line and absolute name of everything a source imports, wherever the import stands."""
-    package = path.parts[:-1]
+    """Line and absolute name, below ``protometry``, of everything a source imports, wherever the import stands."""
+    package = ("protometry", *path.parts[:-1])
     names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -92,7 +95,9 @@ def imported_names(source: str, path: Path) -> list[tuple[int, str]]:
             above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
             names += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
-    return names
+    bare = [(line, name) for line, name in names if name.split(".")[0] in HOUSE]
+    assert not bare, f"{path}: expected `protometry.` in front of {bare}"  # a second path makes a second class
+    return [(line, name.removeprefix("protometry.")) for line, name in names]
 
 
 def is_below(name: str, prefix: str) -> bool:
@@ -105,7 +110,7 @@ def is_below(name: str, prefix: str) -> bool:
 def test_home_folders_are_expanded_in_one_place():
     rooms = (path for room in ARROWS for path in (ROOT / room).rglob("*.py"))
     names = [p.relative_to(ROOT).as_posix() for p in [*rooms, *ROOT.glob("*.py")] if "expanduser" in p.read_text()]
-    assert names == ["run_folder/user_path.py"]
+    assert names == ["command_line/user_path.py"]
 
 
 def violations(source: str, path: Path) -> list[str]:
@@ -148,12 +153,12 @@ def test_forbidden_imports_are_found_and_allowed_ones_pass():
     for path, source, name in (
         ("metrics/general/f1.py", "import numpy as np", "numpy"),
         ("metrics/general/f1.py", "from ...datamodules import sample", "datamodules.sample"),
-        ("lightning_modules/protopnet.py", "from metrics import Consistency", "metrics.Consistency"),
+        ("lightning_modules/protopnet.py", "from protometry.metrics import Consistency", "metrics.Consistency"),
         ("lightning_modules/heads/tree.py", "def f():\n    import numpy", "numpy"),
-        ("callbacks/pruning.py", "from train import main", "train.main"),
+        ("callbacks/pruning.py", "from protometry.scripts.train import main", "scripts.train.main"),
         (
             "explanations/box.py",
-            "if TYPE_CHECKING:\n    from datamodules.sample import Batch",
+            "if TYPE_CHECKING:\n    from protometry.datamodules.sample import Batch",
             "datamodules.sample.Batch",
         ),
     ):
@@ -161,6 +166,11 @@ def test_forbidden_imports_are_found_and_allowed_ones_pass():
         assert result.startswith(f"{path}:")
         assert f"may not import `{name}" in result
     assert (
-        violations("from metrics import Accuracy\nimport torchvision", Path("lightning_modules/interpretable.py")) == []
+        violations(
+            "from protometry.metrics import Accuracy\nimport torchvision", Path("lightning_modules/interpretable.py")
+        )
+        == []
     )
     assert violations("from jsonargparse import auto_cli", Path("datamodules/__main__.py")) == []
+    with pytest.raises(AssertionError, match="in front of"):
+        violations("from metrics import Accuracy", Path("lightning_modules/interpretable.py"))

@@ -8,8 +8,8 @@ import re
 import pytest
 import yaml
 
-from sweeps.sweep import SweepFile
-from sweeps.tune import TuningFile
+from protometry.sweeps.sweep import SweepFile
+from protometry.sweeps.tune import TuningFile
 from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
 
 FILES = {"sweep.yaml": SweepFile, "folds.yaml": SweepFile, "tuning.yaml": TuningFile}

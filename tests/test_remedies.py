@@ -9,13 +9,11 @@ from itertools import chain
 
 import pytest
 
-import datamodules
-import evaluate
-import lightning_modules
-import studies.__main__
-import sweeps.__main__
-import train
-from datamodules.__main__ import main as check_or_export
+import protometry.studies.__main__
+import protometry.sweeps.__main__
+from protometry import datamodules, lightning_modules
+from protometry.datamodules.__main__ import main as check_or_export
+from protometry.scripts import evaluate, train
 from tests.pages import ROOT
 from tests.test_architecture import ARROWS
 
@@ -23,8 +21,8 @@ COMMANDS = {
     "train.py": (train.main, ("fit",)),  # the others have fewer
     "evaluate.py": (evaluate.main, evaluate.COMMANDS),
     "datamodules": (check_or_export, ("check", "export")),
-    "studies": (studies.__main__.main, studies.__main__.COMMANDS),
-    "sweeps": (sweeps.__main__.main, sweeps.__main__.COMMANDS),
+    "studies": (protometry.studies.__main__.main, protometry.studies.__main__.COMMANDS),
+    "sweeps": (protometry.sweeps.__main__.main, protometry.sweeps.__main__.COMMANDS),
 }
 OF_TRAINING = ("callbacks", "train.py", "run_folder/folder.py")  # which only train.py uses
 NAMED = re.compile(r"(train\.py|evaluate\.py|datamodules|studies|sweeps) (\w+)")

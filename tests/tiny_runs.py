@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from lightning import Callback
 
-import evaluate
-import train
-from callbacks import read_checkpoint
-from callbacks.run.curves import TrainingCurves
-from datamodules import SketchBirds
-from lightning_modules import ProtoPNet
+from protometry.callbacks import read_checkpoint
+from protometry.callbacks.run.curves import TrainingCurves
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import ProtoPNet
+from protometry.scripts import evaluate, train
 
 NOISY = "tests.tiny_runs.NoisyProtoPNet"
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,14 +85,14 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
     if data.endswith(("SketchBirds", "MyBirds")):
         args += [f"--data.{name}={value}" for name, value in DATA.items()]
     args += [f"--model.{name}={value}" for name, value in ARGUMENTS.get(model, MODEL).items()]
-    args += ["--trainer.accelerator=cpu", "--trainer.logger=callbacks.RunCSVLogger"]
+    args += ["--trainer.accelerator=cpu", "--trainer.logger=protometry.callbacks.RunCSVLogger"]
     args += [f"--explanations.{name}=1" for name in ("images", "top_k", "units")]  # a picture of each kind is enough
     return [*args, *more]
 
 
 def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.TrainCLI:
     """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
-    shows = mock.patch("callbacks.run.explanation_media._shows", return_value=False)
+    shows = mock.patch("protometry.callbacks.run.explanation_media._shows", return_value=False)
     curves = mock.patch.object(TrainingCurves, "_draw")
     with nullcontext() if drawn else shows, nullcontext() if drawn else curves:
         return train.main(fit_args(folder, *more, **kinds))

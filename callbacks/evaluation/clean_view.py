@@ -13,12 +13,12 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from callbacks.forward.observer import Images, Observer, Seen
-from explanations import Explainer
-from explanations.decision import Decision, decide
-from lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput
-from metrics.facts import Facts
-from metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
+from protometry.callbacks.forward.observer import Images, Observer, Seen
+from protometry.explanations import Explainer
+from protometry.explanations.decision import Decision, decide
+from protometry.lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput
+from protometry.metrics.facts import Facts
+from protometry.metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
 
 _ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
 _DECISION = ("contributions", "shown")  # those that need them where units are classes
@@ -38,7 +38,7 @@ class ViewProtocol(Protocol):
     explainer: Explainer
 
     def facts(self, num_classes: int) -> dict[str, Any]:
-        """Fields of :class:`metrics.facts.Facts`."""
+        """Fields of :class:`protometry.metrics.facts.Facts`."""
 
     def classes(self, fields: frozenset[str], labels: Tensor, predictions: Tensor) -> Tensor:
         """``(B, c)`` int64, the classes to explain for the fields that are read, -1 for none."""
@@ -124,7 +124,7 @@ class Clean:
     """Fields of the clean image.
 
     Args:
-        batch: a :class:`~datamodules.sample.Batch`.
+        batch: a :class:`~protometry.datamodules.sample.Batch`.
         observer: shows images to the model.
         setting: of the pass.
         seen: what the model saw, if it has been shown the images already.
@@ -174,7 +174,7 @@ class Clean:
 
     @property
     def contributions(self) -> Tensor:
-        """``(B, E)`` float64, of :class:`~explanations.decision.Decision`, for the class with the largest logit."""
+        """``(B, E)`` float64, for the class with the largest logit; see ``explanations.decision.Decision``."""
         return self._decision.contributions
 
     @property

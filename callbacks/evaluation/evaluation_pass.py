@@ -10,18 +10,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
-from callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
-from callbacks.evaluation.same_picture import SamePicture, without_values
-from callbacks.evaluation.views import VIEWS
-from callbacks.forward.observer import Observer, Seen
-from lightning_modules.contract import predicted_classes
-from metrics import ItemMean, ModelValue, PartsMetric, Ties
-from metrics.entry import AnyMetric
-from metrics.facts import Facts
-from metrics.general.balanced_accuracy import ConfusionMean
-from metrics.suite import ENTRIES
-from run_folder.processes import gathered
+from protometry.callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
+from protometry.callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
+from protometry.callbacks.evaluation.same_picture import SamePicture, without_values
+from protometry.callbacks.evaluation.views import VIEWS
+from protometry.callbacks.forward.observer import Observer, Seen
+from protometry.command_line.processes import gathered
+from protometry.lightning_modules.contract import predicted_classes
+from protometry.metrics import ItemMean, ModelValue, PartsMetric, Ties
+from protometry.metrics.entry import AnyMetric
+from protometry.metrics.facts import Facts
+from protometry.metrics.general.balanced_accuracy import ConfusionMean
+from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
@@ -101,7 +101,7 @@ class EvaluationPass:
         """Feed one batch.
 
         Args:
-            batch: a :class:`~datamodules.sample.Batch`.
+            batch: a :class:`~protometry.datamodules.sample.Batch`.
             keep_images: whether to keep the prediction and the values of every image, for the files of an evaluation.
             keep_scores: whether to keep the scores of its active units as well.
 
@@ -132,7 +132,7 @@ class EvaluationPass:
         """Feed one batch of training images to the metrics that are measured on them.
 
         Args:
-            batch: a :class:`~datamodules.sample.Batch` through the evaluation transform.
+            batch: a :class:`~protometry.datamodules.sample.Batch` through the evaluation transform.
             seen: what the model saw in it.
         """
         clean = Clean(batch, self.observer, self.setting, seen)

@@ -9,13 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.threshold import threshold_of
-from datamodules.sample import Capabilities, ClassTables
-from explanations import Explainer
-from lightning_modules.contract import DecidesByTree, InterpretableModel, Intervenable, ModelOutput, UnitTable
-from metrics.facts import Facts
-from metrics.functional import Variant
-from metrics.suite import ENTRIES
+from protometry.callbacks.evaluation.threshold import threshold_of
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.explanations import Explainer
+from protometry.lightning_modules.contract import (
+    DecidesByTree,
+    InterpretableModel,
+    Intervenable,
+    ModelOutput,
+    UnitTable,
+)
+from protometry.metrics.facts import Facts
+from protometry.metrics.functional import Variant
+from protometry.metrics.suite import ENTRIES
 
 _MASKED_AS = {"leg": "foot"}  # group of points -> part of a label map, where the words differ
 

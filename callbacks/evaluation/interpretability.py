@@ -1,8 +1,8 @@
 """The evaluation engine: one shared forward per batch feeds every requested metric.
 
-Metrics declare the fields they read (``reads``) and the view they read them from (:mod:`callbacks.evaluation.views`);
-a view computes each field once per batch, and only if some metric asks for it. What cannot be computed on this model or
-data is listed with the reason, never replaced by a number.
+Metrics declare the fields they read (``reads``) and the view they read them from
+(:mod:`protometry.callbacks.evaluation.views`); a view computes each field once per batch, and only if some metric asks
+for it. What cannot be computed on this model or data is listed with the reason, never replaced by a number.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Literal, cast, get_args
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
-from callbacks.evaluation.facts import gather_facts, left_out_concepts, object_annotation, refuse_repeated
-from callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
-from callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
-from callbacks.evaluation.threshold import fit_threshold, threshold_of
-from callbacks.forward.images_per_forward import default_budget, images_per_forward
-from callbacks.forward.observer import Observer
-from callbacks.forward.walk import walk
-from explanations import Explainer, choose_explainer
-from explanations.choice import description
-from lightning_modules.contract import InterpretableModel
-from metrics.functional import Variant
-from metrics.suite import ENTRIES, build, resolve
+from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
+from protometry.callbacks.evaluation.facts import gather_facts, left_out_concepts, object_annotation, refuse_repeated
+from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
+from protometry.callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
+from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
+from protometry.callbacks.forward.images_per_forward import default_budget, images_per_forward
+from protometry.callbacks.forward.observer import Observer
+from protometry.callbacks.forward.walk import walk
+from protometry.explanations import Explainer, choose_explainer
+from protometry.explanations.choice import description
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.functional import Variant
+from protometry.metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 TOP_K = 5  # the default, also for models of fewer units
@@ -53,7 +53,7 @@ class Interpretability(Callback):
             then.
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
-            for the default of the device (:mod:`callbacks.forward.images_per_forward`).
+            for the default of the device (:mod:`protometry.callbacks.forward.images_per_forward`).
         interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the released code; ``"attribution"``, the maps
             of ``explainer``.

@@ -10,12 +10,12 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.forward.walk import walk
-from metrics import functional
-from metrics.facts import Facts
-from metrics.needs import NEEDS
-from metrics.suite import ENTRIES
-from run_folder.processes import add_up, gathered
+from protometry.callbacks.forward.walk import walk
+from protometry.command_line.processes import add_up, gathered
+from protometry.metrics import functional
+from protometry.metrics.facts import Facts
+from protometry.metrics.needs import NEEDS
+from protometry.metrics.suite import ENTRIES
 
 LEAST_AREA = 0.6
 BY_MODEL = "model"

@@ -36,7 +36,7 @@ def of_predicted(probabilities: Tensor, predicted: Tensor) -> Tensor:
 
     Args:
         probabilities: ``(B, K)`` float.
-        predicted: as from :func:`lightning_modules.contract.predicted_classes`.
+        predicted: as from :func:`protometry.lightning_modules.contract.predicted_classes`.
 
     Returns:
         ``(B,)`` of the predicted class, or if multilabel ``(B, K)`` of all.
@@ -51,7 +51,7 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
 
     Args:
         labels: ``(B,)`` int64, -1 for an unknown label, or ``(B, K)`` bool.
-        predicted: as from :func:`lightning_modules.contract.predicted_classes`.
+        predicted: as from :func:`protometry.lightning_modules.contract.predicted_classes`.
         probabilities: as from :func:`of_predicted`.
 
     Example:

@@ -12,8 +12,8 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.forward.walk import walk
-from run_folder.processes import add_up
+from protometry.callbacks.forward.walk import walk
+from protometry.command_line.processes import add_up
 
 
 def threshold_of(model: object) -> Tensor | None:

@@ -1,7 +1,7 @@
 """All views of an image that metrics can ask for: the clean one, and the image under each perturbation.
 
-A view of the perturbed image also has all fields of the clean one (:mod:`callbacks.evaluation.clean_view`). Fields have
-the names and shapes of the ``update`` arguments in ``metrics``.
+A view of the perturbed image also has all fields of the clean one (:mod:`protometry.callbacks.evaluation.clean_view`).
+Fields have the names and shapes of the ``update`` arguments in ``metrics``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from callbacks.evaluation.clean_view import Clean, View, scaled
-from callbacks.forward.observer import Attack, Images
-from lightning_modules.contract import Intervenable, Values
-from metrics.concepts.corrections import CORRECTIONS, Correction
-from metrics.functional import (
+from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
+from protometry.callbacks.forward.observer import Attack, Images
+from protometry.lightning_modules.contract import Intervenable, Values
+from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
+from protometry.metrics.functional import (
     bounding_boxes,
     clip_saliency,
     completeness_perturbation,

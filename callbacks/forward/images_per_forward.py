@@ -25,7 +25,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.contract import ModelOutput
+from protometry.lightning_modules.contract import ModelOutput
 
 BYTES_PER_ACTIVATION, BYTES_PER_MAP_ELEMENT = 8, 20
 CPU_BUDGET, DEVICE_BUDGET = 0.68, 8.0  # GiB

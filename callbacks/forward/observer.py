@@ -15,10 +15,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from explanations import BoxMaps, Explainer, Targets
-from lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
-from metrics.functional import gather_units, masked_projected_gradient, top_units
-from metrics.primitives.regions import all_finite
+from protometry.explanations import BoxMaps, Explainer, Targets
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
+from protometry.metrics.functional import gather_units, masked_projected_gradient, top_units
+from protometry.metrics.primitives.regions import all_finite
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Observer:
             unit_ids: ``(B,)`` unit to attack in each.
             mask: ``(B, 1, H, W)`` bool, pixels that may change.
             start: ``(B, 3, H, W)`` first change.
-            settings: of :func:`metrics.functional.masked_projected_gradient`.
+            settings: of :func:`protometry.metrics.functional.masked_projected_gradient`.
 
         Returns:
             ``(B, 3, H, W)``.

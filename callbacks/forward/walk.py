@@ -9,11 +9,11 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.forward.images_per_forward import images_per_forward
-from callbacks.forward.observer import Images, Observer, Seen
-from explanations import Upsample
-from lightning_modules.contract import InterpretableModel
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.forward.images_per_forward import images_per_forward
+from protometry.callbacks.forward.observer import Images, Observer, Seen
+from protometry.explanations import Upsample
+from protometry.lightning_modules.contract import InterpretableModel
 
 
 @torch.no_grad()

@@ -8,11 +8,11 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
-from callbacks.phases.embeddings import embed_training_images
-from callbacks.phases.ranks import solved_on_first
-from lightning_modules.contract import FitsConcepts
-from run_folder.atomic import write_whole
-from run_folder.csv_text import csv_text
+from protometry.callbacks.phases.embeddings import embed_training_images
+from protometry.callbacks.phases.ranks import solved_on_first
+from protometry.lightning_modules.contract import FitsConcepts
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.csv_text import csv_text
 
 
 def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
@@ -23,7 +23,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
     Args:
         trainer: its data module gives the images, the names of the concepts and the seed.
-        module: a :class:`~lightning_modules.contract.FitsConcepts`.
+        module: a :class:`~protometry.lightning_modules.contract.FitsConcepts`.
 
     Returns:
         What the model reports.
@@ -56,4 +56,4 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 def _write(module: FitsConcepts, names: list[str], path: Path) -> None:
     """One row per concept."""
     columns = {name: values.tolist() for name, values in module.concept_bank().items()}
-    write_whole(path, csv_text([["concept", *columns], *zip(names, *columns.values(), strict=True)]))
+    write_atomic(path, csv_text([["concept", *columns], *zip(names, *columns.values(), strict=True)]))

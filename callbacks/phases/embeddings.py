@@ -19,11 +19,11 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from callbacks.forward.walk import walk
-from callbacks.phases.ranks import state_hash
-from datamodules.sample import sample_key
-from run_folder.atomic import write_whole
-from run_folder.user_path import shown
+from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.phases.ranks import state_hash
+from protometry.command_line.user_path import shown
+from protometry.datamodules.sample import sample_key
+from protometry.run_folder.atomic import write_atomic
 
 KEY = "key.json"  # written last: where it is, the files are whole
 LOADING = {"batch_size", "eval_batch_size", "num_workers", "_class_path", "_instantiator"}  # changes no embedding
@@ -73,7 +73,7 @@ def embed_training_images(trainer: Trainer, module: LightningModule, folder: Pat
         _write(module, datamodule, loader, folder, list(shapes))
         trainer.strategy.barrier()
         if trainer.is_global_zero:
-            write_whole(folder / KEY, json.dumps(key, indent=1) + "\n")
+            write_atomic(folder / KEY, json.dumps(key, indent=1) + "\n")
         rank_zero_info(f"Embeddings of {len(names)} training images: {shown(folder)}")
     targets = "class_targets" if "class_targets" in shapes else "label"
     return Embedded(*(_mapped(folder, name) for name in ("embeddings", targets, "concepts")))

@@ -10,16 +10,16 @@ from lightning import LightningModule, Trainer
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from callbacks.forward.walk import walk
-from callbacks.phases.ranks import solved_on_first
-from callbacks.run.drawing import drawing
-from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
-from explanations.views import png
-from lightning_modules.contract import FitsHead, InterpretableModel
-from lightning_modules.phases import FIT_HEAD, PhasePlan
-from run_folder.atomic import write_whole
-from run_folder.csv_text import csv_text
-from run_folder.processes import gathered
+from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.phases.ranks import solved_on_first
+from protometry.callbacks.run.drawing import drawing
+from protometry.command_line.processes import gathered
+from protometry.explanations.charts import BLUE, ORANGE, chart, styled, to_picture
+from protometry.explanations.views import png
+from protometry.lightning_modules.contract import FitsHead, InterpretableModel
+from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.csv_text import csv_text
 
 FILE = "head_path"  # .csv and .png in the run folder
 
@@ -62,11 +62,11 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
     Args:
         trainer: its data module gives the images.
-        module: a :class:`~lightning_modules.contract.FitsHead`.
+        module: a :class:`~protometry.lightning_modules.contract.FitsHead`.
 
     Returns:
         The penalty chosen, its objective, violation of the optimality conditions, weights per class, units left, and
-        the others of :meth:`~lightning_modules.heads.linear_head.LinearHead.fit_head`.
+        the others of :meth:`~protometry.lightning_modules.heads.linear_head.LinearHead.fit_head`.
 
     Raises:
         ValueError: on all processes, if no last layer can be solved on these scores.
@@ -95,10 +95,10 @@ def _scores(module: LightningModule, datamodule: Any, loader: Any, soft: bool = 
 
 
 def _write(path: list[dict[str, Any]], folder: Path) -> None:
-    write_whole(folder / f"{FILE}.csv", csv_text([list(path[0]), *(list(row.values()) for row in path)]))
+    write_atomic(folder / f"{FILE}.csv", csv_text([list(path[0]), *(list(row.values()) for row in path)]))
     if len(path) > 1:
         with drawing("path of the last layer"):
-            write_whole(folder / f"{FILE}.png", png(to_picture(path_figure(path))))
+            write_atomic(folder / f"{FILE}.png", png(to_picture(path_figure(path))))
 
 
 @styled
@@ -108,7 +108,7 @@ def path_figure(path: list[dict[str, Any]]) -> Figure:
     Penalties for which the layer was not solved as precisely as promised have a cross.
 
     Args:
-        path: rows of :meth:`~lightning_modules.heads.linear_head.LinearHead.fit_head`, at least two.
+        path: rows of :meth:`~protometry.lightning_modules.heads.linear_head.LinearHead.fit_head`, at least two.
 
     Returns:
         A panel of 760 × 420 pixels for each.

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from lightning import LightningModule, Trainer
 
-from callbacks.forward.walk import walk
-from lightning_modules.contract import Intervenable
-from run_folder.processes import gathered
+from protometry.callbacks.forward.walk import walk
+from protometry.command_line.processes import gathered
+from protometry.lightning_modules.contract import Intervenable
 
 LOW, HIGH = 5, 95
 
@@ -25,7 +25,7 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
 
     Args:
         trainer: its data module gives the images.
-        module: an :class:`~lightning_modules.contract.Intervenable` whose maps are pooled by their mean.
+        module: an :class:`~protometry.lightning_modules.contract.Intervenable` whose maps are pooled by their mean.
 
     Returns:
         images, and the smallest distance between the two percentiles of a concept.

@@ -16,10 +16,10 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from datamodules.sample import sample_key
-from lightning_modules.contract import InterpretableModel, Projectable, SourceTable
-from run_folder.processes import add_up
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.command_line.processes import add_up
+from protometry.datamodules.sample import sample_key
+from protometry.lightning_modules.contract import InterpretableModel, Projectable, SourceTable
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
@@ -238,7 +238,7 @@ def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -
 
     Args:
         trainer: its data module gives the images and the ids.
-        module: a :class:`~lightning_modules.contract.Projectable`.
+        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
         distinct: whether no two units may share an image (action ``project_distinct``).
 
     Returns:

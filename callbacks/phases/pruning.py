@@ -14,9 +14,9 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.projection import patch_distances
-from lightning_modules.contract import InterpretableModel, Projectable
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.projection import patch_distances
+from protometry.lightning_modules.contract import InterpretableModel, Projectable
 
 NEIGHBOURS = 6
 NEEDED = 3

@@ -19,18 +19,18 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from callbacks.phases.concepts import fit_concepts
-from callbacks.phases.early_stopping import phase_is_over, start_over
-from callbacks.phases.head import fit_head, refuse_unsolvable
-from callbacks.phases.percentiles import concept_percentiles
-from callbacks.phases.projection import project
-from callbacks.phases.pruning import ignore_silent, prune
-from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
-from callbacks.phases.scores import keep_scores
-from callbacks.phases.selection import select_features
-from callbacks.phases.starting_patches import sample_patches, spread_patches
-from lightning_modules.contract import InterpretableModel, PhasedModule
-from lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
+from protometry.callbacks.phases.concepts import fit_concepts
+from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
+from protometry.callbacks.phases.head import fit_head, refuse_unsolvable
+from protometry.callbacks.phases.percentiles import concept_percentiles
+from protometry.callbacks.phases.projection import project
+from protometry.callbacks.phases.pruning import ignore_silent, prune
+from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
+from protometry.callbacks.phases.scores import keep_scores
+from protometry.callbacks.phases.selection import select_features
+from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
+from protometry.lightning_modules.contract import InterpretableModel, PhasedModule
+from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {
@@ -69,7 +69,7 @@ class PhaseSchedule(Callback):
     """Walks the phase plan; must be the first callback of the trainer.
 
     Where the trainer has an ``EarlyStopping``, it ends the phase under way instead of the run, and starts over with
-    every phase; see :mod:`callbacks.phases.early_stopping`.
+    every phase; see :mod:`protometry.callbacks.phases.early_stopping`.
 
     Args:
         seed: seed of everything random in a training step (linked to ``seed_everything``).

@@ -14,7 +14,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from lightning_modules.contract import InterpretableModel, PhasedModule
+from protometry.lightning_modules.contract import InterpretableModel, PhasedModule
 
 MOST_BYTES = 2**31  # of the scores, in every process; more are not kept
 

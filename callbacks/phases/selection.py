@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 
-from callbacks.forward.walk import walk
-from callbacks.phases.ranks import broadcast_buffers
-from lightning_modules.contract import SelectsFeatures
+from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.phases.ranks import broadcast_buffers
+from protometry.lightning_modules.contract import SelectsFeatures
 
 
 @torch.no_grad()
@@ -21,7 +21,7 @@ def select_features(trainer: Trainer, module: LightningModule) -> dict[str, floa
 
     Args:
         trainer: its data module gives the images.
-        module: a :class:`~lightning_modules.contract.SelectsFeatures`.
+        module: a :class:`~protometry.lightning_modules.contract.SelectsFeatures`.
 
     Returns:
         What the model reports.

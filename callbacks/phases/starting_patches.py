@@ -8,10 +8,10 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.projection import NearestPatches, source_table
-from datamodules.sample import sample_key
-from lightning_modules.contract import InterpretableModel, Projectable
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.projection import NearestPatches, source_table
+from protometry.datamodules.sample import sample_key
+from protometry.lightning_modules.contract import InterpretableModel, Projectable
 
 AT_ONCE = 32  # images per forward
 IMAGES_PER_CLASS = 20  # whose patches a class chooses from
@@ -27,7 +27,7 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
 
     Args:
         trainer: its data module gives the images and the seed.
-        module: a :class:`~lightning_modules.contract.Projectable`.
+        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
 
     Returns:
         images, how many different ones were drawn.
@@ -64,7 +64,7 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
 
     Args:
         trainer: its data module gives the images.
-        module: a :class:`~lightning_modules.contract.Projectable`.
+        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
 
     Returns:
         images, how many different ones were chosen.

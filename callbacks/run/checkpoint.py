@@ -18,13 +18,13 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint, Timer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.phases.schedule import PhaseSchedule
-from callbacks.run.training_record import training_record, unfinished_schedule
-from callbacks.run.wandb_logger import store_run
-from lightning_modules.contract import InterpretableModel
-from metrics.suite import ENTRIES
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.phases.schedule import PhaseSchedule
+from protometry.callbacks.run.training_record import training_record, unfinished_schedule
+from protometry.callbacks.run.wandb_logger import store_run
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.suite import ENTRIES
+from protometry.run_folder.checkpoint_file import read_checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -8,9 +8,9 @@ from lightning.pytorch.loggers import Logger
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from callbacks.run.loggers import log_images, log_table
-from explanations.charts import GREY, chart, styled, to_picture
-from explanations.views import cut_text
+from protometry.callbacks.run.loggers import log_images, log_table
+from protometry.explanations.charts import GREY, chart, styled, to_picture
+from protometry.explanations.views import cut_text
 
 COLUMNS = ("true class", "predicted class", "images", "share of true class")
 SIDE, NAMES, BELOW, FONT = 640, 150, 40, 12  # pixels of the matrix, at most, of its margins, and of letters

@@ -13,8 +13,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from run_folder.atomic import write_whole
-from run_folder.folder import given_folder
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.folder import given_folder
 
 
 class MetricsFile:
@@ -81,7 +81,7 @@ class MetricsFile:
 
     def _rewrite(self, rows: Sequence[Mapping[str, Any]], keys: set[str]) -> None:
         self.columns = sorted(keys, key=lambda key: (key != "step", key != "epoch", key))
-        write_whole(self.path, self._lines([{key: key for key in self.columns}, *rows]))
+        write_atomic(self.path, self._lines([{key: key for key in self.columns}, *rows]))
 
     def _lines(self, rows: Sequence[Mapping[str, Any]]) -> bytes:
         text = io.StringIO()

@@ -11,13 +11,13 @@ from lightning import Callback, LightningModule, Trainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from callbacks.run.drawing import drawing
-from callbacks.run.loggers import log_images
-from explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
-from explanations.views import cut_text, png
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.phases import PhasePlan
-from run_folder.atomic import write_whole
+from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.loggers import log_images
+from protometry.explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
+from protometry.explanations.views import cut_text, png
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.phases import PhasePlan
+from protometry.run_folder.atomic import write_atomic
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of the margin around its axes
 LETTERS = 14  # pixels, for the room that the names of phases take
@@ -66,7 +66,7 @@ class TrainingCurves(Callback):
         epoch = trainer.current_epoch
         index, _ = plan.locate(epoch)
         picture = to_picture(training_curves(self.rows))
-        write_whole(Path(trainer.default_root_dir) / "training.png", png(picture))
+        write_atomic(Path(trainer.default_root_dir) / "training.png", png(picture))
         if epoch + 1 == trainer.max_epochs or plan.locate(epoch + 1)[0] != index or trainer.should_stop:
             caption = f"after epoch {epoch + 1}, phase {plan.phases[index].name}"
             log_images(trainer.loggers, "media/training", [picture], [caption], trainer.global_step - 1)

@@ -12,19 +12,19 @@ from lightning import Callback, LightningModule, Trainer
 from PIL import Image
 from torch import Tensor
 
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.evaluation.threshold import threshold_of
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.run.confusion import log_confusion
-from callbacks.run.drawing import drawing
-from callbacks.run.loggers import log_images, log_table
-from explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
-from explanations.decision import against_others
-from explanations.unit_view import same_places
-from explanations.views import png, sheet
-from lightning_modules.contract import InterpretableModel
-from run_folder.atomic import write_new
-from run_folder.csv_text import csv_text
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.evaluation.threshold import threshold_of
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.run.confusion import log_confusion
+from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.loggers import log_images, log_table
+from protometry.explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
+from protometry.explanations.decision import against_others
+from protometry.explanations.unit_view import same_places
+from protometry.explanations.views import png, sheet
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.run_folder.atomic import write_new
+from protometry.run_folder.csv_text import csv_text
 
 CONTRIBUTIONS = (
     *("epoch", "phase", "sample_id", "true class", "predicted class", "rank", "unit", "score", "weight"),
@@ -182,8 +182,8 @@ class Evidence:
         """Positions of the units by place, those first whose sum of contributions is largest.
 
         Args:
-            first: for each unit the first one at its place, as :func:`explanations.unit_view.same_places` has it; -1
-                for one by itself.
+            first: for each unit the first one at its place, as :func:`protometry.explanations.unit_view.same_places`
+                has it; -1 for one by itself.
         """
         places: dict[int, list[int]] = {}
         for index, place in enumerate(first):

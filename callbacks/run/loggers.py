@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 from PIL import Image
 
-from callbacks.run.wandb_logger import RunWandbLogger, stored_run, why_no_wandb
+from protometry.callbacks.run.wandb_logger import RunWandbLogger, stored_run, why_no_wandb
 
 
 def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> Any:

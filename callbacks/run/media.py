@@ -13,16 +13,16 @@ from lightning.pytorch.utilities import rank_zero_info
 from PIL import Image
 from torch import Tensor
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.run.drawing import drawing
-from callbacks.run.loggers import log_images
-from explanations import Explainer, choose_explainer
-from explanations.unit_view import part_in, unit_tile, unit_views
-from explanations.views import Box, png, sheet
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.phases import FIT_HEAD
-from run_folder.atomic import write_new
-from run_folder.csv_text import csv_text
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.loggers import log_images
+from protometry.explanations import Explainer, choose_explainer
+from protometry.explanations.unit_view import part_in, unit_tile, unit_views
+from protometry.explanations.views import Box, png, sheet
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.phases import FIT_HEAD
+from protometry.run_folder.atomic import write_new
+from protometry.run_folder.csv_text import csv_text
 
 TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
 COLUMNS = (
@@ -70,9 +70,9 @@ class PrototypeMedia(Callback):
     Writes ``prototypes/<phase>-epoch<NN>.png``, one group of tiles per class, and a table of all active prototypes
     with the same name and ending ``.csv`` into the run folder; sends the tiles to the loggers as ``media/prototypes``.
     A tile is the source photo with the box around what the prototype saw most of, the map of the explainer and a crop
-    (:func:`~explanations.unit_view.unit_view`). Where the data have masks, ``on_object`` of the table is the share of
-    the cell that is object; no model sees a mask. A file that is already there with other content stays, and the new
-    one gets a number.
+    (:func:`~protometry.explanations.unit_view.unit_view`). Where the data have masks, ``on_object`` of the table is the
+    share of the cell that is object; no model sees a mask. A file that is already there with other content stays, and
+    the new one gets a number.
 
     Args:
         limit: the most prototypes to draw, in the order of classes and units.

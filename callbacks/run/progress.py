@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.phases import PhasePlan
-from metrics.suite import ENTRIES
-from run_folder.messages import counted, in_words
+from protometry.command_line.messages import counted, in_words
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.phases import PhasePlan
+from protometry.metrics.suite import ENTRIES
 
 ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
 NARROWEST, WIDEST = 5, 40  # columns of a bar
@@ -232,7 +232,7 @@ def phase_description(module: LightningModule, epoch: int, max_epochs: int | Non
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from lightning_modules.phases import Phase, PhasePlan
+        >>> from protometry.lightning_modules.phases import Phase, PhasePlan
         >>> plan = PhasePlan((Phase("warm", 1, {"head": 0.1}, {}), Phase("joint", 9, {"head": 0.1}, {})))
         >>> phase_description(SimpleNamespace(phases=lambda: plan), 3, -1)
         'phase joint 3/9 · epoch 4/10'

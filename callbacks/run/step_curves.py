@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from lightning import Callback, LightningModule, Trainer
 
-from callbacks.run.wandb_logger import RunWandbLogger
-from lightning_modules.contract import InterpretableModel
+from protometry.callbacks.run.wandb_logger import RunWandbLogger
+from protometry.lightning_modules.contract import InterpretableModel
 
 
 class StepCurves(Callback):

@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from callbacks.run.checkpoint import RunCheckpoint
-from callbacks.run.progress import ACCURACY, printed
-from callbacks.run.tensorboard_logger import RunTensorBoardLogger
-from callbacks.run.training_record import projected
-from callbacks.run.wandb_logger import RunWandbLogger
-from lightning_modules.contract import InterpretableModel
-from lightning_modules.phases import Phase, PhasePlan
-from run_folder.lock import LOCK
-from run_folder.messages import counted
-from run_folder.trusted_classes import foreign_packages
-from run_folder.user_path import shown
+from protometry.callbacks.run.checkpoint import RunCheckpoint
+from protometry.callbacks.run.progress import ACCURACY, printed
+from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
+from protometry.callbacks.run.training_record import projected
+from protometry.callbacks.run.wandb_logger import RunWandbLogger
+from protometry.command_line.messages import counted
+from protometry.command_line.user_path import shown
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.run_folder.lock import LOCK
+from protometry.run_folder.trusted_classes import foreign_packages
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
 LEFT_BEHIND = "checkpoints/ metrics.csv training.png explanations/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from run_folder.folder import given_folder
+from protometry.run_folder.folder import given_folder
 
 
 class RunTensorBoardLogger(TensorBoardLogger):

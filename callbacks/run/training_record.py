@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from lightning import LightningModule, Trainer
 
-from callbacks.phases.early_stopping import stoppers
-from callbacks.phases.pruning import Prunable
-from lightning_modules.contract import FitsHead, InterpretableModel, Projectable
-from lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.callbacks.phases.early_stopping import stoppers
+from protometry.callbacks.phases.pruning import Prunable
+from protometry.lightning_modules.contract import FitsHead, InterpretableModel, Projectable
+from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
+from protometry.run_folder.checkpoint_file import read_checkpoint
 
 # hyper-parameters that are facts of the data, or no arguments of the model
 NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}

@@ -22,8 +22,8 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 from PIL import Image
 
-from run_folder.folder import given_folder
-from run_folder.user_path import shown
+from protometry.command_line.user_path import shown
+from protometry.run_folder.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"

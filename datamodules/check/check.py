@@ -11,15 +11,15 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.base import ImageDataModule
-from datamodules.check.contact_sheet import Tile
-from datamodules.check.sample import field_sizes, same_sample, sample_problems
-from datamodules.dataset import ImageDataset
-from datamodules.photos.problems import Problems
-from datamodules.progress import track
-from datamodules.sample import Capabilities, Sample
-from datamodules.splits import SPLITS, Split
-from datamodules.views import Stratified
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.check.contact_sheet import Tile
+from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
+from protometry.datamodules.dataset import ImageDataset
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.progress import track
+from protometry.datamodules.sample import Capabilities, Sample
+from protometry.datamodules.splits import SPLITS, Split
+from protometry.datamodules.views import Stratified
 
 # images of the whole data set by the class of its data module
 OFFICIAL_IMAGES = {"Cub200": 11_788, "Cars196": 16_185, "Nico": 12_980, "AwA2": 37_322, "FunnyBirds": 50_500}

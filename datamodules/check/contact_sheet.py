@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
 
-from datamodules.plot import plot_sample
-from datamodules.sample import Sample
+from protometry.datamodules.plot import plot_sample
+from protometry.datamodules.sample import Sample
 
 TILE = 192
 CAPTION = 30
@@ -33,7 +33,7 @@ class Tile:
 
 
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
-    """Draw samples in rows, see :func:`datamodules.plot.plot_sample`.
+    """Draw samples in rows, see :func:`protometry.datamodules.plot.plot_sample`.
 
     Returns:
         An RGB picture.

@@ -6,10 +6,10 @@ import json
 from itertools import count
 from pathlib import Path
 
-from datamodules.base import ImageDataModule
-from datamodules.check.check import DataCheck, file_name
-from datamodules.check.contact_sheet import contact_sheet
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.check.check import DataCheck, file_name
+from protometry.datamodules.check.contact_sheet import contact_sheet
 
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:

@@ -1,4 +1,4 @@
-"""The check of one sample against the contract of :mod:`datamodules.sample`: keys, types, shapes, ranges."""
+"""The check of one sample against the contract of :mod:`protometry.datamodules.sample`: keys, types, shapes, ranges."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamodules.base import ImageDataModule
-from datamodules.sample import FIELDS, Capabilities, Field, Sample, sample_key
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.sample import FIELDS, Capabilities, Field, Sample, sample_key
 
 REQUIRED = {"image", "label", "sample_key"}
 # codes of a label map: background, body and parts, from 32 on objects, 255 unmatched

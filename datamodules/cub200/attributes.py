@@ -12,11 +12,11 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from datamodules.cub200.rows import REMEDY, numbered
-from datamodules.cub200.tables import CubTable
-from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import read_text
-from datamodules.photos.problems import Problems
+from protometry.datamodules.cub200.rows import REMEDY, numbered
+from protometry.datamodules.cub200.tables import CubTable
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.datamodules.photos.files import read_text
+from protometry.datamodules.photos.problems import Problems
 
 CONTINUOUS = "attributes/class_attribute_labels_continuous.txt"
 IMAGE_LABELS = "attributes/image_attribute_labels.txt"

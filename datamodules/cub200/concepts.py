@@ -11,8 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.arguments import check_choice
-from datamodules.cub200.attributes import IMAGE_LABELS, NAMES, NOT_VISIBLE, Attributes
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.cub200.attributes import IMAGE_LABELS, NAMES, NOT_VISIBLE, Attributes
 
 Selection = Literal["fixed", "vote", "all"]
 VOTE_CLASSES = 10

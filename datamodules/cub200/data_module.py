@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from datamodules.arguments import check_choice
-from datamodules.cub200.concepts import FIXED, FIXED_FROM, Selection
-from datamodules.cub200.dataset import Cub200Dataset
-from datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, REMEDY
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.splits import Scheme
-from datamodules.transforms.photo import Crop
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.cub200.concepts import FIXED, FIXED_FROM, Selection
+from protometry.datamodules.cub200.dataset import Cub200Dataset
+from protometry.datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, REMEDY
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.splits import Scheme
+from protometry.datamodules.transforms.photo import Crop
 
 
 class Cub200(PhotoDataModule):

@@ -12,17 +12,17 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamodules.arguments import check_choice
-from datamodules.cub200.attributes import IMAGE_LABELS, Attributes, attributes_missing, read_attributes
-from datamodules.cub200.concepts import Selection, part_groups, part_of_concept, select_concepts
-from datamodules.cub200.rows import MASKS
-from datamodules.cub200.tables import CubTable, marks_of, mask_folder, parts_missing, read_tables
-from datamodules.photos.dataset import AUGMENTED, PhotoDataset
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
-from datamodules.sample import Batch, Capabilities, ClassTables
-from datamodules.splits import Split
-from datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.cub200.attributes import IMAGE_LABELS, Attributes, attributes_missing, read_attributes
+from protometry.datamodules.cub200.concepts import Selection, part_groups, part_of_concept, select_concepts
+from protometry.datamodules.cub200.rows import MASKS
+from protometry.datamodules.cub200.tables import CubTable, marks_of, mask_folder, parts_missing, read_tables
+from protometry.datamodules.photos.dataset import AUGMENTED, PhotoDataset
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.sample import Batch, Capabilities, ClassTables
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.photo import PhotoTransform
 
 
 @cache

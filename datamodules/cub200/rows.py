@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.photos.download import Archive
-from datamodules.photos.files import locate, read_text
-from datamodules.photos.problems import Problems
+from protometry.datamodules.photos.download import Archive
+from protometry.datamodules.photos.files import locate, read_text
+from protometry.datamodules.photos.problems import Problems
 
 FOLDER = "CUB_200_2011"
 ARCHIVES = (

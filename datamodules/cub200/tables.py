@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.cub200.rows import (
+from protometry.datamodules.cub200.rows import (
     ARCHIVES,
     BOXES,
     CLASSES,
@@ -29,12 +29,12 @@ from datamodules.cub200.rows import (
     numbers,
     text_rows,
 )
-from datamodules.photos.dataset import PhotoTable
-from datamodules.photos.files import on_disk
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile, Mark
-from datamodules.sample import nfc
-from datamodules.transforms.placement import inclusive_boxes
+from protometry.datamodules.photos.dataset import PhotoTable
+from protometry.datamodules.photos.files import on_disk
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile, Mark
+from protometry.datamodules.sample import nfc
+from protometry.datamodules.transforms.placement import inclusive_boxes
 
 
 @dataclass(frozen=True, kw_only=True)

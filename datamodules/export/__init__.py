@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
-from datamodules.arguments import check_choice
-from datamodules.photos.download import is_free
-from datamodules.sketch_birds import SketchBirds
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.photos.download import is_free
+from protometry.datamodules.sketch_birds import SketchBirds
 
 Layout = Literal["cub", "cars196", "funnybirds", "awa2", "nico"]
 
@@ -40,7 +40,7 @@ def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
     out = user_path(out).resolve()
     if not is_free(out):
         raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {out} has content.")
-    write = getattr(importlib.import_module(f"datamodules.export.{layout}"), f"export_{layout}")
+    write = getattr(importlib.import_module(f"protometry.datamodules.export.{layout}"), f"export_{layout}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
         unfinished = Path(temporary) / "export"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from datamodules.export.images import all_images, padded_names, save_jpeg, write_lines
-from datamodules.progress import track
-from datamodules.sketch_birds import SketchBirds
-from datamodules.sketch_birds.class_table import all_attributes
+from protometry.datamodules.export.images import all_images, padded_names, save_jpeg, write_lines
+from protometry.datamodules.progress import track
+from protometry.datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.sketch_birds.class_table import all_attributes
 
 FOLDER = "Animals_with_Attributes2"
 
@@ -22,7 +22,7 @@ def export_awa2(birds: SketchBirds, out: Path) -> None:
 
     Args:
         birds: what is written.
-        out: an empty folder, ``root`` for :class:`datamodules.AwA2`.
+        out: an empty folder, ``root`` for :class:`protometry.datamodules.AwA2`.
     """
     folder = out / FOLDER
     classes, predicates = [_joined(name) for name in padded_names(birds)], all_attributes().names

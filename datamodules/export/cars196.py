@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.io import savemat
 
-from datamodules.cars196 import CORNERS, FOLDER, META, TEST, TRAIN
-from datamodules.export.images import all_images, padded_names, save_jpeg
-from datamodules.progress import track
-from datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.cars196 import CORNERS, FOLDER, META, TEST, TRAIN
+from protometry.datamodules.export.images import all_images, padded_names, save_jpeg
+from protometry.datamodules.progress import track
+from protometry.datamodules.sketch_birds import SketchBirds
 
 HEADER = b"MATLAB 5.0 MAT-file".ljust(116)  # of a table; SciPy's own holds the time, and exports would differ by it
 
@@ -24,7 +24,7 @@ def export_cars196(birds: SketchBirds, out: Path) -> None:
 
     Args:
         birds: what is written.
-        out: an empty folder, ``root`` for :class:`datamodules.Cars196`.
+        out: an empty folder, ``root`` for :class:`protometry.datamodules.Cars196`.
     """
     folder = out / FOLDER
     tables = {"cars_train": f"devkit/{TRAIN}", "cars_test": TEST}

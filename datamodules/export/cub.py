@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from datamodules.cub200.attributes import CONTINUOUS, IMAGE_LABELS, NAMES
-from datamodules.cub200.rows import (
+from protometry.datamodules.cub200.attributes import CONTINUOUS, IMAGE_LABELS, NAMES
+from protometry.datamodules.cub200.rows import (
     BOXES,
     CLASSES,
     FOLDER,
@@ -19,10 +19,10 @@ from datamodules.cub200.rows import (
     PARTS,
     SPLIT,
 )
-from datamodules.export.images import Source, all_images, save_jpeg, write_lines
-from datamodules.progress import track
-from datamodules.sample import Sample
-from datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.export.images import Source, all_images, save_jpeg, write_lines
+from protometry.datamodules.progress import track
+from protometry.datamodules.sample import Sample
+from protometry.datamodules.sketch_birds import SketchBirds
 
 CERTAINTIES = ("not visible", "guessing", "probably", "definitely")
 REGION_OF_PART = {"beak": "bill", "foot": "leg"}
@@ -37,7 +37,7 @@ def export_cub(birds: SketchBirds, out: Path) -> None:
 
     Args:
         birds: what is written.
-        out: an empty folder, ``root`` for :class:`datamodules.Cub200`.
+        out: an empty folder, ``root`` for :class:`protometry.datamodules.Cub200`.
     """
     folder = out / FOLDER
     classes = [f"{number:03d}.{name.replace(' ', '_')}" for number, name in enumerate(birds.class_names, start=1)]

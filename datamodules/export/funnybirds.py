@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from datamodules.bird_parts import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
-from datamodules.funnybirds.files import background_file, intervention_folder, kept_file, maps_folder
-from datamodules.funnybirds.part_maps import LABEL_COLORS
-from datamodules.funnybirds.tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
-from datamodules.progress import track
-from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.sketch_birds.scene import OBJECT_COLORS, SceneObject
+from protometry.datamodules.bird_parts import COLORED, COLORS, PART_NAMES, SHAPE_NAMES
+from protometry.datamodules.funnybirds.files import background_file, intervention_folder, kept_file, maps_folder
+from protometry.datamodules.funnybirds.part_maps import LABEL_COLORS
+from protometry.datamodules.funnybirds.tables import CLASSES, PARTS, PLACEHOLDER, Scenes, table_name
+from protometry.datamodules.progress import track
+from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.sketch_birds.scene import OBJECT_COLORS, SceneObject
 
 OBJECT_COLOR_NAMES = dict(zip(OBJECT_COLORS, ("red", "green", "blue", "yellow"), strict=True))
 Variant = dict[str, str]
@@ -32,7 +32,7 @@ def export_funnybirds(birds: SketchBirds, out: Path) -> None:
 
     Args:
         birds: what is written.
-        out: an empty folder, ``root`` for :class:`datamodules.FunnyBirds`.
+        out: an empty folder, ``root`` for :class:`protometry.datamodules.FunnyBirds`.
 
     Raises:
         ValueError: if there are occluders, for which the layout has no place.
@@ -72,7 +72,7 @@ def part_variants() -> dict[str, list[Variant]]:
 
 
 def label_colors(label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The part map of a label map, the inverse of :func:`datamodules.funnybirds.part_maps.label_codes`.
+    """The part map of a label map, the inverse of :func:`protometry.datamodules.funnybirds.part_maps.label_codes`.
 
     Args:
         label_map: ``(H, W)`` uint8 codes, without 255.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.splits import Split
+from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.splits import Split
 
 # training images as the projection split has them: the same pictures with every annotation
 SPLITS: dict[str, Split] = {"train": "projection", "val": "val", "test": "test"}

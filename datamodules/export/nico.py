@@ -6,11 +6,11 @@ import colorsys
 from dataclasses import dataclass
 from pathlib import Path
 
-from datamodules.bird_parts import RGB
-from datamodules.export.images import all_images, padded_names, save_jpeg
-from datamodules.progress import track
-from datamodules.sketch_birds import SketchBirds
-from datamodules.sketch_birds.scene import Scene
+from protometry.datamodules.bird_parts import RGB
+from protometry.datamodules.export.images import all_images, padded_names, save_jpeg
+from protometry.datamodules.progress import track
+from protometry.datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.sketch_birds.scene import Scene
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Surroundings:
     value: float
 
 
-# each is meant for one group of datamodules.nico.hsv_rule: foliage, pale, sky_water, rest
+# each is meant for one group of protometry.datamodules.nico.hsv_rule: foliage, pale, sky_water, rest
 SURROUNDINGS = (
     Surroundings("on grass", (85.0, 150.0), 0.5, 0.5),
     Surroundings("in snow", (190.0, 250.0), 0.12, 0.8),
@@ -47,7 +47,7 @@ def export_nico(birds: SketchBirds, out: Path) -> None:
 
     Args:
         birds: what is written.
-        out: an empty folder, ``root`` for :class:`datamodules.Nico`.
+        out: an empty folder, ``root`` for :class:`protometry.datamodules.Nico`.
 
     Raises:
         ValueError: if there are fewer than two contexts.

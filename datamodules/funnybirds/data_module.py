@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datamodules.funnybirds.dataset import FunnyBirdsDataset
-from datamodules.funnybirds.files import check_files
-from datamodules.funnybirds.tables import (
+from protometry.datamodules.funnybirds.dataset import FunnyBirdsDataset
+from protometry.datamodules.funnybirds.files import check_files
+from protometry.datamodules.funnybirds.tables import (
     CLASSES,
     OFFICIAL_CLASSES,
     OFFICIAL_SIZES,
@@ -17,9 +17,9 @@ from datamodules.funnybirds.tables import (
     read_scenes,
     table_name,
 )
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.download import Archive
-from datamodules.photos.problems import Problems
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.download import Archive
+from protometry.datamodules.photos.problems import Problems
 
 ARCHIVES = (Archive(URL, None, 1_600_000_000),)
 

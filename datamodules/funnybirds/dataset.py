@@ -13,8 +13,8 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, RGB, target_set
-from datamodules.funnybirds.files import (
+from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, RGB, target_set
+from protometry.datamodules.funnybirds.files import (
     background_file,
     check_files,
     intervention_folder,
@@ -23,15 +23,15 @@ from datamodules.funnybirds.files import (
     no_interventions,
     no_maps,
 )
-from datamodules.funnybirds.part_maps import bird_pixels, label_codes
-from datamodules.funnybirds.tables import BirdClasses, Scenes, read_classes, read_scenes
-from datamodules.photos.dataset import AUGMENTED, PhotoDataset, PhotoTable
-from datamodules.photos.files import decode_image
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
-from datamodules.sample import Batch, Capabilities, ClassTables
-from datamodules.splits import Split
-from datamodules.transforms.photo import Photo, PhotoTransform
+from protometry.datamodules.funnybirds.part_maps import bird_pixels, label_codes
+from protometry.datamodules.funnybirds.tables import BirdClasses, Scenes, read_classes, read_scenes
+from protometry.datamodules.photos.dataset import AUGMENTED, PhotoDataset, PhotoTable
+from protometry.datamodules.photos.files import decode_image
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.sample import Batch, Capabilities, ClassTables
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.photo import Photo, PhotoTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,8 @@ class FunnyBirdsDataset(PhotoDataset):
     image on every part it still has. The concepts are the 26 variants of parts, without those no class has: present
     where the part was drawn, and of certainty 1 (not visible) where the part map shows none of it, else 4. Every other
     field depends on which folders are there, and the capability flags say so. It is also an
-    :class:`~datamodules.bird_parts.InterventionDataset`, whose pictures and label maps are in the model's frame and not
-    augmented, so that ``image(i)`` is what an evaluation sample holds.
+    :class:`~protometry.datamodules.bird_parts.InterventionDataset`, whose pictures and label maps are in the model's
+    frame and not augmented, so that ``image(i)`` is what an evaluation sample holds.
 
     Args:
         root: the folder ``FunnyBirds`` or the one that holds it; only read.

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
-from datamodules.funnybirds.part_maps import UNMATCHED, bird_pixels, label_codes, solid_unknown_color
-from datamodules.funnybirds.tables import Scenes, table_name
-from datamodules.photos.files import decode_image
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile, Verify, picture_size
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES
+from protometry.datamodules.funnybirds.part_maps import UNMATCHED, bird_pixels, label_codes, solid_unknown_color
+from protometry.datamodules.funnybirds.tables import Scenes, table_name
+from protometry.datamodules.photos.files import decode_image
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile, Verify, picture_size
 
 INTERVENTIONS = "test_interventions"
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import FIRST_OBJECT_CODE, RGB
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, RGB
 
 MAX_OBJECTS = 50
 UNMATCHED = 255

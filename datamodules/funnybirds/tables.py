@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import PART_NAMES
-from datamodules.funnybirds.part_maps import MAX_OBJECTS
-from datamodules.photos.files import locate
-from datamodules.photos.problems import Problems
+from protometry.datamodules.bird_parts import PART_NAMES
+from protometry.datamodules.funnybirds.part_maps import MAX_OBJECTS
+from protometry.datamodules.photos.files import locate
+from protometry.datamodules.photos.problems import Problems
 
 FOLDER = "FunnyBirds"
 URL = "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules import splits
-from datamodules.arguments import check_choice
-from datamodules.nico.dataset import NicoDataset
-from datamodules.nico.files import REMEDY
-from datamodules.nico.hsv_rule import GROUPS
-from datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules import splits
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.nico.dataset import NicoDataset
+from protometry.datamodules.nico.files import REMEDY
+from protometry.datamodules.nico.hsv_rule import GROUPS
+from protometry.datamodules.photos.data_module import PhotoDataModule
 
 
 class Nico(PhotoDataModule):
@@ -24,7 +24,7 @@ class Nico(PhotoDataModule):
     Args:
         root: the folder of the classes, or the one that holds it; only read.
         scheme: ``hsv`` (Schlinge et al. 2025): photos before a pale background are the test set, the others are divided
-            into four stratified folds, see :mod:`datamodules.nico.hsv_rule`; ``cv70`` ignores colours.
+            into four stratified folds, see :mod:`protometry.datamodules.nico.hsv_rule`; ``cv70`` ignores colours.
         photos: the other arguments of :class:`.PhotoDataModule`; ``verify`` has no meaning here, because colours need
             every pixel.
 

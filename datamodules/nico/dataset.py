@@ -6,13 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamodules.nico.files import Look, find_folder, look_at_photos, read_classes, read_photos, warn_left_alone
-from datamodules.nico.hsv_rule import Group
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
-from datamodules.sample import ClassTables, nfc
-from datamodules.transforms.photo import PhotoTransform, PhotoVariant
+from protometry.datamodules.nico.files import (
+    Look,
+    find_folder,
+    look_at_photos,
+    read_classes,
+    read_photos,
+    warn_left_alone,
+)
+from protometry.datamodules.nico.hsv_rule import Group
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.sample import ClassTables, nfc
+from protometry.datamodules.transforms.photo import PhotoTransform, PhotoVariant
 
 
 @dataclass(frozen=True, kw_only=True)

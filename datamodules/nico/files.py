@@ -16,14 +16,14 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
-from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import decode_image, folders_below, open_image
-from datamodules.photos.folders import note_equal_names, note_names_not_utf8, visible_folders
-from datamodules.photos.problems import SHOWN, Problems
-from datamodules.progress import track
-from datamodules.sample import nfc
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.datamodules.photos.files import decode_image, folders_below, open_image
+from protometry.datamodules.photos.folders import note_equal_names, note_names_not_utf8, visible_folders
+from protometry.datamodules.photos.problems import SHOWN, Problems
+from protometry.datamodules.progress import track
+from protometry.datamodules.sample import nfc
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (

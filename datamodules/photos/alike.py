@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from datamodules.photos.problems import SHOWN
+from protometry.datamodules.photos.problems import SHOWN
 
 MIDDLE = 2**16  # bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
 
 
 def cache_folder() -> Path:

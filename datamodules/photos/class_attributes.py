@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.files import read_text
-from datamodules.sample import Batch, Capabilities, ClassTables, nfc
-from datamodules.splits import Split
-from datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.files import read_text
+from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.photo import PhotoTransform
 
 
 @dataclass(frozen=True)

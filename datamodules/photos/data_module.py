@@ -14,18 +14,18 @@ from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamodules import splits
-from datamodules.base import ImageDataModule
-from datamodules.photos.alike import in_two_parts, listed, same_but_for_case
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.download import Archive, is_free
-from datamodules.photos.download import download as download_archives
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import Verify, verify_images
-from datamodules.sample import Capabilities, ClassTables, nfc
-from datamodules.splits import Split
-from datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
-from datamodules.transforms.placement import GeometryPreset
+from protometry.datamodules import splits
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.photos.alike import in_two_parts, listed, same_but_for_case
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.download import Archive, is_free
+from protometry.datamodules.photos.download import download as download_archives
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import Verify, verify_images
+from protometry.datamodules.sample import Capabilities, ClassTables, nfc
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
+from protometry.datamodules.transforms.placement import GeometryPreset
 
 
 class PhotoDataModule(ImageDataModule, ABC):
@@ -38,12 +38,12 @@ class PhotoDataModule(ImageDataModule, ABC):
         fold: validation fold; None trains without validation.
         split_file: a ``split.json`` to use instead of the data set's own way of dividing.
         exclude: sample ids to leave out.
-        geometry: how a photo becomes the frame, see :class:`datamodules.transforms.photo.PhotoTransform`.
+        geometry: how a photo becomes the frame, see :class:`protometry.datamodules.transforms.photo.PhotoTransform`.
         variant: ``quanproto`` resizes and warps photos as the published code of Schlinge et al. 2025 did.
         augmentation: of training images; where they come in two views, the colours of the views replace its own.
-        verify: how images are checked beforehand, see :func:`datamodules.photos.verify.verify_images`.
+        verify: how images are checked beforehand, see :func:`protometry.datamodules.photos.verify.verify_images`.
         loading: ``image_size``, ``batch_size``, ``eval_batch_size``, ``num_workers`` and ``seed`` of
-            :class:`datamodules.base.ImageDataModule`.
+            :class:`protometry.datamodules.base.ImageDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.

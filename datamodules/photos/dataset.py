@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamodules.dataset import ImageDataset, Index, epoch_and_position
-from datamodules.photos.alike import middle_hash
-from datamodules.photos.files import decode_image
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
-from datamodules.sample import Batch, Capabilities, ClassTables, sample_key
-from datamodules.splits import Split
-from datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
-from datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
-from datamodules.views import stratified_rows
+from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position
+from protometry.datamodules.photos.alike import middle_hash
+from protometry.datamodules.photos.files import decode_image
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.sample import Batch, Capabilities, ClassTables, sample_key
+from protometry.datamodules.splits import Split
+from protometry.datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
+from protometry.datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
+from protometry.datamodules.views import stratified_rows
 
 AUGMENTED = "training images are augmented and carry no boxes, points, masks or maps"
 HASHED = 256  # files, by whose content data of equal names and sizes are told apart

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
-from datamodules.sample import nfc
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.sample import nfc
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 PARTS = ("train", "val", "test")

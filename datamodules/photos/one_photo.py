@@ -9,13 +9,13 @@ from typing import Any
 import cv2
 import torch
 
-from datamodules.base import ImageDataModule
-from datamodules.dataset import image_tensor
-from datamodules.photos.files import MAX_PIXELS, decode_image
-from datamodules.photos.folders import is_utf8
-from datamodules.sample import sample_key
-from datamodules.transforms.photo import Photo, PhotoTransform
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.dataset import image_tensor
+from protometry.datamodules.photos.files import MAX_PIXELS, decode_image
+from protometry.datamodules.photos.folders import is_utf8
+from protometry.datamodules.sample import sample_key
+from protometry.datamodules.transforms.photo import Photo, PhotoTransform
 
 
 def read_photo(

@@ -12,13 +12,13 @@ from lightning import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from datamodules.base import ImageDataModule
-from datamodules.dataset import ExactSampler
-from datamodules.matching import plain_name, some
-from datamodules.photos.folders import images_below
-from datamodules.photos.one_photo import read_photo, shows_crops
-from datamodules.photos.problems import Problems
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.dataset import ExactSampler
+from protometry.datamodules.matching import plain_name, some
+from protometry.datamodules.photos.folders import images_below
+from protometry.datamodules.photos.one_photo import read_photo, shows_crops
+from protometry.datamodules.photos.problems import Problems
 
 UNKNOWN = -1  # the label of a photo in no folder of a class
 

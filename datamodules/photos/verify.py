@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from datamodules.arguments import check_choice
-from datamodules.photos.alike import equal_photos
-from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.files import decode_image, open_image
-from datamodules.photos.problems import Problems
-from datamodules.sample import nfc
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.photos.alike import equal_photos
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.datamodules.photos.files import decode_image, open_image
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.sample import nfc
 
 Verify = Literal["decode", "header", "none"]
 VERSION = 2  # part of the cache key: change it whenever `decode_image` refuses more

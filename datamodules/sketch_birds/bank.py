@@ -2,8 +2,8 @@
 
 The canonical bird looks to the right: x runs to the head, y upwards, everything within [-1, 1] or a little over it.
 A shape is a list of (polygon, tone); a further variant is one more such list. Part names, variant counts and the index
-rule follow FunnyBirds, see :mod:`datamodules.bird_parts`; point names and their order follow CUB-200-2011 (Wah et al.
-2011).
+rule follow FunnyBirds, see :mod:`protometry.datamodules.bird_parts`; point names and their order follow CUB-200-2011
+(Wah et al. 2011).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import PART_NAMES
+from protometry.datamodules.bird_parts import PART_NAMES
 
 Polygon = NDArray[np.float64]
 Tone = Literal["base", "shaded", "white", "black"]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.bird_parts import COLORED, COLORS, PART_NAMES, PARTS, SHAPE_NAMES, shape_and_color
-from datamodules.sketch_birds.bank import PART_TO_GROUP
+from protometry.datamodules.bird_parts import COLORED, COLORS, PART_NAMES, PARTS, SHAPE_NAMES, shape_and_color
+from protometry.datamodules.sketch_birds.bank import PART_TO_GROUP
 
 MAX_ATTEMPTS = 1000
 

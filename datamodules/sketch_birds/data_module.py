@@ -8,14 +8,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from datamodules import splits
-from datamodules.arguments import check_choice
-from datamodules.base import ImageDataModule
-from datamodules.sample import Capabilities, ClassTables
-from datamodules.sketch_birds.dataset import SketchBirdsDataset, Targets, class_tables
-from datamodules.sketch_birds.presets import preset_numbers
-from datamodules.sketch_birds.scene import Knobs
-from datamodules.splits import SPLITS, Split
+from protometry.datamodules import splits
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.datamodules.sketch_birds.dataset import SketchBirdsDataset, Targets, class_tables
+from protometry.datamodules.sketch_birds.presets import preset_numbers
+from protometry.datamodules.sketch_birds.scene import Knobs
+from protometry.datamodules.splits import SPLITS, Split
 
 
 class SketchBirds(ImageDataModule):

@@ -12,22 +12,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from datamodules.arguments import check_choice
-from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, RGB, target_set
-from datamodules.dataset import ImageDataset, Index, epoch_and_position
-from datamodules.sample import Batch, ClassTables, Sample, sample_key
-from datamodules.sketch_birds.bank import POINT_GROUPS, POINT_NAMES
-from datamodules.sketch_birds.class_table import Attributes, all_attributes, make_class_table
-from datamodules.sketch_birds.intervention import Pose, changed_scene
-from datamodules.sketch_birds.presets import Preset, preset_numbers
-from datamodules.sketch_birds.render import draw_image, draw_label_map, locate_points, primitives
-from datamodules.sketch_birds.scene import SPLIT_CODES, Knobs, Scene, kept_parts, sample_scene, scene_uniforms
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, RGB, target_set
+from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position
+from protometry.datamodules.sample import Batch, ClassTables, Sample, sample_key
+from protometry.datamodules.sketch_birds.bank import POINT_GROUPS, POINT_NAMES
+from protometry.datamodules.sketch_birds.class_table import Attributes, all_attributes, make_class_table
+from protometry.datamodules.sketch_birds.intervention import Pose, changed_scene
+from protometry.datamodules.sketch_birds.presets import Preset, preset_numbers
+from protometry.datamodules.sketch_birds.render import draw_image, draw_label_map, locate_points, primitives
+from protometry.datamodules.sketch_birds.scene import (
+    SPLIT_CODES,
+    Knobs,
+    Scene,
+    kept_parts,
+    sample_scene,
+    scene_uniforms,
+)
 
 Targets = Literal["soft", "label", "attributes"]
 
 
 class SketchBirdsDataset(ImageDataset):
-    """Procedural birds of one split; also an :class:`~datamodules.bird_parts.InterventionDataset`.
+    """Procedural birds of one split; also an :class:`~protometry.datamodules.bird_parts.InterventionDataset`.
 
     Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process, and shows
     class ``i mod K``.

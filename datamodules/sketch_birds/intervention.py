@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from datamodules.bird_parts import FIRST_OBJECT_CODE, PART_NAMES, PARTS, RGB
-from datamodules.sketch_birds.scene import Scene
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, PART_NAMES, PARTS, RGB
+from protometry.datamodules.sketch_birds.scene import Scene
 
 Pose = tuple[Sequence[Sequence[float]], Sequence[float]]
 

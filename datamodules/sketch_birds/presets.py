@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datamodules.arguments import check_choice
-from datamodules.bird_parts import PARTS
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.bird_parts import PARTS
 
 MOST_IMAGES = 10_000_000  # of a split; their ids alone take a gigabyte
 _ALL_VARIANTS = tuple(tuple(range(len(names))) for names in PARTS.values())

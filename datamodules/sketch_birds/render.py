@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from datamodules.bird_parts import COLORS, FIRST_OBJECT_CODE, PART_NAMES, RGB, shape_and_color
-from datamodules.sketch_birds.bank import PART_COLORS, SLOTS, Polygon, anchors, slot_shape
-from datamodules.sketch_birds.scene import Scene, SceneObject
+from protometry.datamodules.bird_parts import COLORS, FIRST_OBJECT_CODE, PART_NAMES, RGB, shape_and_color
+from protometry.datamodules.sketch_birds.bank import PART_COLORS, SLOTS, Polygon, anchors, slot_shape
+from protometry.datamodules.sketch_birds.scene import Scene, SceneObject
 
 OUTLINE: RGB = (40, 36, 34)
 _SHADE = 0.7
@@ -165,7 +165,7 @@ def draw_image(scene: Scene, polygons: Primitives, size: tuple[int, int]) -> NDA
 
 
 def draw_label_map(polygons: Primitives, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The label codes of :data:`~datamodules.sketch_birds.bank.SLOTS`, 32 + j for object j.
+    """The label codes of :data:`~protometry.datamodules.sketch_birds.bank.SLOTS`, 32 + j for object j.
 
     Args:
         polygons: ``primitives(scene)``.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datamodules.bird_parts import FIRST_OBJECT_CODE, PART_NAMES, RGB, shape_and_color
-from datamodules.sketch_birds.bank import Slot, slot_anchor
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, PART_NAMES, RGB, shape_and_color
+from protometry.datamodules.sketch_birds.bank import Slot, slot_anchor
 
 SPLIT_CODES = {"train": 0, "val": 1, "test": 2}
 FIXED_BACKGROUND: RGB = (85, 85, 153)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamodules.arguments import check_choice
-from datamodules.transforms.photo import transform_seed
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.transforms.photo import transform_seed
 
 ContinuityVariant = Literal["paper", "quanproto", "identity"]
 
@@ -34,7 +34,7 @@ def continuity_view(image: Tensor, sample_key: int, seed: int = 0, variant: Cont
 
     Args:
         image: ``(3, H, W)`` float32 RGB in [0, 1].
-        sample_key: see :func:`datamodules.sample.sample_key`.
+        sample_key: see :func:`protometry.datamodules.sample.sample_key`.
         seed: of the noise, at least 0.
         variant: ``"paper"``; ``"quanproto"`` has a noise of sqrt(5)/255, which the published tables used;
             ``"identity"`` returns the image itself, so that every change must come out as 0.

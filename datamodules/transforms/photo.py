@@ -16,8 +16,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from datamodules.arguments import check_choice
-from datamodules.transforms.placement import GeometryPreset, Placement, ResizeFilter, place, placed_boxes, placed_points
+from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.transforms.placement import (
+    GeometryPreset,
+    Placement,
+    ResizeFilter,
+    place,
+    placed_boxes,
+    placed_points,
+)
 
 cv2.setNumThreads(0)  # loader workers are the parallelism; OpenCV's own threads only get in their way
 
@@ -210,7 +217,7 @@ def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
     Args:
         seed: seed of the run.
         epoch: epoch number.
-        sample_key: see :func:`datamodules.sample.sample_key`.
+        sample_key: see :func:`protometry.datamodules.sample.sample_key`.
         view: number of the view, for what is drawn several times.
 
     Returns:

@@ -8,7 +8,7 @@ import albumentations as A
 import torch
 from torch import Tensor
 
-from datamodules.transforms.photo import transform_seed
+from protometry.datamodules.transforms.photo import transform_seed
 
 
 def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,7 @@ def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tu
 
     Args:
         pixels: ``(H, W, 3)`` uint8 RGB, after the geometric augmentation.
-        sample_key: see :func:`datamodules.sample.sample_key`.
+        sample_key: see :func:`protometry.datamodules.sample.sample_key`.
         seed: of the run.
         epoch: number of the epoch.
 

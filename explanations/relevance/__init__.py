@@ -1,5 +1,5 @@
 """Layer-wise and prototypical relevance propagation."""
 
-from explanations.relevance.prp_and_lrp import LRP, PRP
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
 
 __all__ = ["LRP", "PRP"]

@@ -16,8 +16,17 @@ import torch
 from torch import Tensor
 from torch.nn.modules.utils import _pair
 
-from explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Scale, Weighted
-from explanations.relevance.rules import AveragePool, MaxPool, Residual, Rule, passed, reshaped, split, uncropped
+from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Scale, Weighted
+from protometry.explanations.relevance.rules import (
+    AveragePool,
+    MaxPool,
+    Residual,
+    Rule,
+    passed,
+    reshaped,
+    split,
+    uncropped,
+)
 
 Bounds = Literal["channel", "scalar"]
 _SCALAR_BOUNDS = (-2.118, 2.640)  # the darkest red and the brightest blue, normalised with ImageNet's statistics

@@ -1,7 +1,8 @@
 """The explainers of relevance propagation: PRP for the evidence of a unit, LRP for the evidence of a class.
 
-Both start in the cells in which units found their evidence (:mod:`explanations.relevance.start`) and pass relevance
-backwards by one rule per operation (:mod:`explanations.relevance.rules` and ``convolution_rules``).
+Both start in the cells in which units found their evidence (:mod:`protometry.explanations.relevance.start`) and pass
+relevance backwards by one rule per operation (:mod:`protometry.explanations.relevance.rules` and
+``convolution_rules``).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from explanations.explainer import Explainer, Kind, Question
-from explanations.relevance.operations import Bounds
-from explanations.relevance.recorder import OverwrittenError, record
-from explanations.relevance.start import relevance_start
-from explanations.relevance.tape import Tape
-from lightning_modules.contract import InterpretableModel, ModelOutput
-from metrics.primitives.checks import check_choice
+from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.relevance.operations import Bounds
+from protometry.explanations.relevance.recorder import OverwrittenError, record
+from protometry.explanations.relevance.start import relevance_start
+from protometry.explanations.relevance.tape import Tape
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.metrics.primitives.checks import check_choice
 
 Start = Literal["one", "score"]
 MAX_AMPLIFICATION = 10.0
@@ -83,7 +84,7 @@ class _Propagation(Explainer):
         if self._amplified and torch.stack(self._amplified).any():
             warnings.warn(
                 f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
-                "say little. Use another explainer, such as explanations.Upsample.",
+                "say little. Use another explainer, such as Upsample.",
                 stacklevel=2,
             )
         return maps
@@ -129,7 +130,8 @@ class PRP(_Propagation):
     propagation": the relevance of a prototype starts in its best cell and runs to the pixels by the rules of layer-wise
     relevance propagation (α1β0, and zᴮ for the pixels). Deviations: α1β0 honours the sign of inputs; bounds of the
     pixels are per channel; relevance of an output that is carried by its bias stays in its window (``bypass`` says how
-    much); units other than prototypes have a start too, see :func:`~explanations.relevance.start.relevance_start`.
+    much); units other than prototypes have a start too, see
+    :func:`~protometry.explanations.relevance.start.relevance_start`.
 
     Maps sum to their start up to 1e-4, with ``bounds="channel"``.
 
@@ -142,7 +144,7 @@ class PRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> explainer, targets = PRP(), Targets("unit", torch.tensor([[3, 8], [5, -1]]))
@@ -180,7 +182,7 @@ class LRP(_Propagation):
         ValueError: if an argument differs from the above.
 
     Example:
-        >>> from explanations.explainer import Targets
+        >>> from protometry.explanations.explainer import Targets
         >>> from lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> maps = LRP().attribute(model, images, Targets("class", torch.tensor([[3], [0]])))

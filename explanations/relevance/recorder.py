@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from explanations.relevance.operations import HANDLERS, Bounds, Context, Node
-from explanations.relevance.tape import Tape
-from lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.explanations.relevance.operations import HANDLERS, Bounds, Context, Node
+from protometry.explanations.relevance.tape import Tape
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 
 _OUT_OF_PLACE = {"add_": torch.add, "relu_": torch.relu}
 _UNCHANGED = ("contiguous", "float", "dropout", "dropout1d", "dropout2d", "dropout3d")  # if they return their input

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
 
 _EXACT = 1e-12  # keeps the inverse square of a distance finite
 _SMALLEST = torch.finfo(torch.float32).tiny

@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary, ref
 
 from torch import Tensor, nn
 
-from explanations.relevance.convolution_rules import Filters, Scale, Weighted
-from explanations.relevance.operations import Bounds, Node
-from explanations.relevance.rules import Branching, settle
-from explanations.relevance.window import Window, narrowed
+from protometry.explanations.relevance.convolution_rules import Filters, Scale, Weighted
+from protometry.explanations.relevance.operations import Bounds, Node
+from protometry.explanations.relevance.rules import Branching, settle
+from protometry.explanations.relevance.window import Window, narrowed
 
 
 @dataclass(eq=False)

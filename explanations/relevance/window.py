@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explanations.relevance.convolution_rules import ConvolutionMap, Weighted
-from explanations.relevance.rules import Residual, passed
+from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Weighted
+from protometry.explanations.relevance.rules import Residual, passed
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
-from lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
-from lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
-from lightning_modules.backbones.until import end_after
-from lightning_modules.backbones.weights import load_weights
-from lightning_modules.geometry import Geometry, Layer
+from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
+from protometry.lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
+from protometry.lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
+from protometry.lightning_modules.backbones.until import end_after
+from protometry.lightning_modules.backbones.weights import load_weights
+from protometry.lightning_modules.geometry import Geometry, Layer
 
 BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from lightning_modules.backbones.backbone import Backbone, BackboneName
+from protometry.lightning_modules.backbones.backbone import Backbone, BackboneName
 
 # the first parameters of backbone_early, backbone and backbone_last; all before them are the stem
 SECTION_STARTS: dict[BackboneName, tuple[str, str, str]] = {

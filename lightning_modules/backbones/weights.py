@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
 
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a backbone leaves out
 _BACKBONE_PREFIX = "net."

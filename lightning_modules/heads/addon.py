@@ -6,7 +6,7 @@ from typing import Literal, cast, get_args
 
 from torch import Tensor, nn
 
-from metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.checks import check_choice
 
 AddonKind = Literal["sigmoid", "linear"]
 

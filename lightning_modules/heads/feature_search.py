@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lightning_modules.heads.feature_assignment import assign
+from protometry.lightning_modules.heads.feature_assignment import assign
 
 RANDOM_STARTS = (5, 25)  # the fewest and the most
 WORK = 2**21  # features times classes times random starts, in between

@@ -1,7 +1,7 @@
 """Selection of n features, and of k of them for each class.
 
-Source: Norrenbrock et al. 2025 (QPM). The set of features comes from :mod:`lightning_modules.heads.feature_search`;
-this module decides which features are redundant.
+Source: Norrenbrock et al. 2025 (QPM). The set of features comes from
+:mod:`protometry.lightning_modules.heads.feature_search`; this module decides which features are redundant.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_modules.heads.feature_assignment import assign
-from lightning_modules.heads.feature_constants import TINY, FeatureConstants
-from lightning_modules.heads.feature_search import Problem, permutations, search
+from protometry.lightning_modules.heads.feature_assignment import assign
+from protometry.lightning_modules.heads.feature_constants import TINY, FeatureConstants
+from protometry.lightning_modules.heads.feature_search import Problem, permutations, search
 
 ORDERS = 8  # of the heuristic for independent sets
 

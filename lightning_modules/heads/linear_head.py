@@ -10,9 +10,16 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_modules.contract import UnitTable
-from lightning_modules.heads.sparse_head import Problem, SparseHead, Terms, fit_sparse_head, refuse_broken, vary
-from lightning_modules.phases import HeadSpec
+from protometry.lightning_modules.contract import UnitTable
+from protometry.lightning_modules.heads.sparse_head import (
+    Problem,
+    SparseHead,
+    Terms,
+    fit_sparse_head,
+    refuse_broken,
+    vary,
+)
+from protometry.lightning_modules.phases import HeadSpec
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
 PATIENCE = 3  # the path ends after this many in a row without improvement

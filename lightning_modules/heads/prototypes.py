@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_modules.backbones import Backbone
-from lightning_modules.contract import SourceTable, empty_sources
-from metrics.primitives.checks import check_choice
+from protometry.lightning_modules.backbones import Backbone
+from protometry.lightning_modules.contract import SourceTable, empty_sources
+from protometry.metrics.primitives.checks import check_choice
 
 Similarity = Literal["l2_log", "cosine", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")

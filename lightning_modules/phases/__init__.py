@@ -1,12 +1,12 @@
 """Training schedules as data: phases, plans, and changes from yaml.
 
 The plans of a model, with their learning rates, are its class attribute ``presets``, in the file of the model.
-``callbacks.PhaseSchedule`` walks the plan of a run inside one ``fit``.
+``protometry.callbacks.PhaseSchedule`` walks the plan of a run inside one ``fit``.
 """
 
-from lightning_modules.phases.override import PhaseOverride, plain
-from lightning_modules.phases.phase import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, SchedulerSpec, one_cycle
-from lightning_modules.phases.plan import PhasePlan
+from protometry.lightning_modules.phases.override import PhaseOverride, plain
+from protometry.lightning_modules.phases.phase import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, SchedulerSpec, one_cycle
+from protometry.lightning_modules.phases.plan import PhasePlan
 
 __all__ = [
     "FIT_HEAD",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_modules.phases.phase import FIT_HEAD, Phase
+from protometry.lightning_modules.phases.phase import FIT_HEAD, Phase
 
 Parameters = Mapping[str, list[nn.Parameter]]
 Built = tuple[torch.optim.Optimizer, LRScheduler | None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypedDict, cast
 
-from lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
+from protometry.lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
 
 _SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
     "optimizer": OptimizerSpec,
@@ -15,7 +15,7 @@ _SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
 
 
 class HeadOverride(TypedDict, total=False):
-    """Fields to change of :class:`~lightning_modules.phases.phase.HeadSpec`."""
+    """Fields to change of :class:`~protometry.lightning_modules.phases.phase.HeadSpec`."""
 
     penalty: float | None
     others: float

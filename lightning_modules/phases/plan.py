@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_modules.phases.check import problems_of
-from lightning_modules.phases.override import PhaseOverride, merged
-from lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
+from protometry.lightning_modules.phases.check import problems_of
+from protometry.lightning_modules.phases.override import PhaseOverride, merged
+from protometry.lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
 
 _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.pipnet import PIPNet
-from lightning_modules.protopnet import ProtoPNet
-from lightning_modules.protopool import ProtoPool
-from lightning_modules.prototree import ProtoTree
-from lightning_modules.released import pipnet, protopnet, protopool, prototree
-from lightning_modules.released.format import Format
-from lightning_modules.released.load import load_in_format
-from run_folder.user_path import user_path
+from protometry.command_line.user_path import user_path
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.pipnet import PIPNet
+from protometry.lightning_modules.protopnet import ProtoPNet
+from protometry.lightning_modules.protopool import ProtoPool
+from protometry.lightning_modules.prototree import ProtoTree
+from protometry.lightning_modules.released import pipnet, protopnet, protopool, prototree
+from protometry.lightning_modules.released.format import Format
+from protometry.lightning_modules.released.load import load_in_format
 
 FORMATS: dict[type[InterpretableModule], Format] = {
     ProtoPNet: protopnet.FORMAT,

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lightning_modules.interpretable import InterpretableModule
-from lightning_modules.released.format import Contents, Format
+from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.released.format import Contents, Format
 
 SHOWN = 3  # names of a kind in an error
 STATE = "model_state_dict"
@@ -23,7 +23,7 @@ DEFAULTS = {"strides": "standard"}
 
 
 def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict[str, str]:
-    """Fill a model, as :func:`~lightning_modules.released.load_released`, from a file of a format."""
+    """Fill a model, as :func:`~protometry.lightning_modules.released.load_released`, from a file of a format."""
     _check_arguments(model, form)
     state, settings = _read(file, form)
     for begin, what in form.refused.items():

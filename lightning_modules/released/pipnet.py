@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_modules.released.format import Format
+from protometry.lightning_modules.released.format import Format
 
 FORMAT = Format(
     code="released code of Nauta et al. 2023",

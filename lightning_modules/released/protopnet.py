@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_modules.protopnet import ProtoPNet
-from lightning_modules.released.format import Contents, Format
+from protometry.lightning_modules.protopnet import ProtoPNet
+from protometry.lightning_modules.released.format import Contents, Format
 
 
 def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[str, Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_modules.protopool import ProtoPool
-from lightning_modules.released.format import Contents, Format
+from protometry.lightning_modules.protopool import ProtoPool
+from protometry.lightning_modules.released.format import Contents, Format
 
 
 def _hardened(model: ProtoPool, contents: Contents, form: Format) -> dict[str, Tensor]:

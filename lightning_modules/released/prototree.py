@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_modules.prototree import ProtoTree
-from lightning_modules.released.format import Contents, Format
-from run_folder.schema import Record, check_content
+from protometry.lightning_modules.prototree import ProtoTree
+from protometry.lightning_modules.released.format import Contents, Format
+from protometry.run_folder.schema import Record, check_content
 
 LEAF = "._dist_params"
 LEAST = 1e-10  # added by the released code to a share before its logarithm

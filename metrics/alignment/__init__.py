@@ -1,12 +1,12 @@
 """Alignment: whether a unit stands for one part of the object, even under noise and attack."""
 
-from metrics.alignment.misalignment import MISALIGNMENT, SpatialMisalignment
-from metrics.alignment.on_object import ON_OBJECT, OnObject
-from metrics.alignment.part_consistency import CONSISTENCY, PartConsistency
-from metrics.alignment.part_purity import PURITY, PartPurity
-from metrics.alignment.part_stability import STABILITY, STABILITY_NONEMPTY, PartStability
-from metrics.alignment.parts_covered import PARTS_COVERED, PartsCovered
-from metrics.entry import Family
+from protometry.metrics.alignment.misalignment import MISALIGNMENT, SpatialMisalignment
+from protometry.metrics.alignment.on_object import ON_OBJECT, OnObject
+from protometry.metrics.alignment.part_consistency import CONSISTENCY, PartConsistency
+from protometry.metrics.alignment.part_purity import PURITY, PartPurity
+from protometry.metrics.alignment.part_stability import STABILITY, STABILITY_NONEMPTY, PartStability
+from protometry.metrics.alignment.parts_covered import PARTS_COVERED, PartsCovered
+from protometry.metrics.entry import Family
 
 __all__ = ["OnObject", "PartConsistency", "PartPurity", "PartStability", "PartsCovered", "SpatialMisalignment"]
 

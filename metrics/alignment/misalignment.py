@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.alignment.misalignment_changes import (
+from protometry.metrics.alignment.misalignment_changes import (
     accuracy_change,
     misalignment_activation_change,
     misalignment_location_change,
     misalignment_rank_change,
 )
-from metrics.base import AveragedOver, PartsMetric, SeparateMetric
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.intervals import Range, mean_interval
+from protometry.metrics.base import AveragedOver, PartsMetric, SeparateMetric
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.intervals import Range, mean_interval
 
 
 class SpatialMisalignment(SeparateMetric, PartsMetric):

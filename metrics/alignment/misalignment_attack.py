@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_at_least, check_tensor
+from protometry.metrics.primitives.checks import check_at_least, check_tensor
 
 
 def masked_projected_gradient(  # noqa: PLR0913
@@ -35,7 +35,7 @@ def masked_projected_gradient(  # noqa: PLR0913
         step_size: change per step, alike.
         steps: number of steps; with 0 the start alone.
         start: ``(B, 3, H, W)`` first change, such as ``epsilon`` times
-            :func:`metrics.functional.keyed_uniform`; None for no change.
+            :func:`protometry.metrics.functional.keyed_uniform`; None for no change.
         clamp: whether changed pixels are brought back to [0, 1].
 
     Returns:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.general.accuracy import accuracy, subset_accuracy
-from metrics.primitives.checks import check_ids, check_labels, check_tensor
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.regions import percentile_mask
+from protometry.metrics.general.accuracy import accuracy, subset_accuracy
+from protometry.metrics.primitives.checks import check_ids, check_labels, check_tensor
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.regions import percentile_mask
 
 
 def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> None:

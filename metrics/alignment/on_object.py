@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_ids, check_tensor
-from metrics.primitives.owned_units import add_at_units
-from metrics.primitives.peaks import peak_cells
-from metrics.primitives.regions import is_flat, value_range
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_ids, check_tensor
+from protometry.metrics.primitives.owned_units import add_at_units
+from protometry.metrics.primitives.peaks import peak_cells
+from protometry.metrics.primitives.regions import is_flat, value_range
 
 
 def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
 
 def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> Tensor:
@@ -41,7 +41,7 @@ class PartConsistency(ItemMean):
     """Share of units that find some part in nearly all images of their class (higher is better).
 
     Source: Huang et al. (2023), on test images cropped to the object box: :func:`part_consistency`. Left and right
-    parts are not merged. Not to be confused with :class:`metrics.PartCoverageConsistency`.
+    parts are not merged. Not to be confused with :class:`protometry.metrics.PartCoverageConsistency`.
 
     Args:
         num_units: U.

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.alignment.part_groups import checked_groups, merge_parts
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.boxes import points_in_boxes
-from metrics.primitives.checks import check_at_least, check_tensor
+from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.boxes import points_in_boxes
+from protometry.metrics.primitives.checks import check_at_least, check_tensor
 
 
 def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor:
@@ -71,7 +71,7 @@ class PartPurity(ItemMean):
         num_parts: N.
         k: images per unit, at least 1.
         active: ``(U,)`` bool, units that are active and used by the head; None for all.
-        groups: parts to merge, see :func:`metrics.functional.merge_parts`; None to keep all apart.
+        groups: parts to merge, see :func:`protometry.metrics.functional.merge_parts`; None to keep all apart.
         min_visible: see :func:`part_purity`.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
 
 def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:

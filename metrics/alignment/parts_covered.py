@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.alignment.part_groups import checked_groups, merge_parts
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
 
 
 def nearest_parts(
@@ -58,19 +58,19 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
 class PartsCovered(ItemMean):
     """Mean over classes of the number of different parts at which their units point (higher is better).
 
-    Source: :func:`parts_covered`, with the window and the owned units of :class:`metrics.PartConsistency`, after Huang
-    et al. (2023): on an image a unit is at the visible part nearest to its peak, if one lies in the window.
+    Source: :func:`parts_covered`, with the window and the owned units of :class:`protometry.metrics.PartConsistency`,
+    after Huang et al. (2023): on an image a unit is at the visible part nearest to its peak, if one lies in the window.
 
     The number exceeds neither the number of a class's units nor the number of parts. Units that look next to the object
-    can still be near a part: read it together with :class:`metrics.OnObject`.
+    can still be near a part: read it together with :class:`protometry.metrics.OnObject`.
 
     Args:
         owner: ``(U, K)`` bool, active units of each class.
         num_parts: N.
         image_size: ``(H, W)`` pixels.
         half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
-        groups: parts that are one, such as left and right, see :func:`metrics.functional.merge_parts`; None to keep
-            all apart.
+        groups: parts that are one, such as left and right, see :func:`protometry.metrics.functional.merge_parts`; None
+            to keep all apart.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:

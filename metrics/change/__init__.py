@@ -1,15 +1,15 @@
 """Completeness and continuity: what changes under noise outside the units' regions, or slight changes of colour."""
 
-from metrics.change.classification_activation_change import CAC, ClassificationActivationChange
-from metrics.change.classification_rank_change import CRC, ClassificationRankChange
-from metrics.change.prototype_activation_change import PAC, PrototypeActivationChange
-from metrics.change.prototype_activation_location_change import PALC, PrototypeActivationLocationChange
-from metrics.change.prototype_location_change import PLC, PrototypeLocationChange
-from metrics.change.prototype_rank_change import PRC, PrototypeRankChange
-from metrics.change.prototype_similarity_change import PSC, PrototypeSimilarityChange
-from metrics.change.visualization_activation_change import VAC, VisualizationActivationChange
-from metrics.change.visualization_location_change import VLC, VisualizationLocationChange
-from metrics.entry import Family
+from protometry.metrics.change.classification_activation_change import CAC, ClassificationActivationChange
+from protometry.metrics.change.classification_rank_change import CRC, ClassificationRankChange
+from protometry.metrics.change.prototype_activation_change import PAC, PrototypeActivationChange
+from protometry.metrics.change.prototype_activation_location_change import PALC, PrototypeActivationLocationChange
+from protometry.metrics.change.prototype_location_change import PLC, PrototypeLocationChange
+from protometry.metrics.change.prototype_rank_change import PRC, PrototypeRankChange
+from protometry.metrics.change.prototype_similarity_change import PSC, PrototypeSimilarityChange
+from protometry.metrics.change.visualization_activation_change import VAC, VisualizationActivationChange
+from protometry.metrics.change.visualization_location_change import VLC, VisualizationLocationChange
+from protometry.metrics.entry import Family
 
 __all__ = [
     "ClassificationActivationChange",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from metrics.entry import AnyMetric, MetricEntry, Words
-from metrics.facts import Facts
+from protometry.metrics.entry import AnyMetric, MetricEntry, Words
+from protometry.metrics.facts import Facts
 
 
 def both_perturbations(

@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_choice, check_tensor
-from metrics.primitives.intersection_over_union import weighted_intersection_over_union
-from metrics.primitives.regions import all_finite
-from metrics.primitives.variants import Variant, check_variant
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_choice, check_tensor
+from protometry.metrics.primitives.intersection_over_union import weighted_intersection_over_union
+from protometry.metrics.primitives.regions import all_finite
+from protometry.metrics.primitives.variants import Variant, check_variant
 
 Link = Literal["softmax", "sigmoid"]
 

@@ -6,10 +6,10 @@ import math
 
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.prototype_rank_change import prototype_rank_change
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.prototype_rank_change import prototype_rank_change
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def classification_rank_change(logits: Tensor, perturbed_logits: Tensor) -> Tensor:

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.both_perturbations import both_perturbations
-from metrics.entry import Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.intersection_over_union import weighted_intersection_over_union
-from metrics.primitives.regions import all_finite
-from metrics.primitives.variants import Variant, check_variant
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.both_perturbations import both_perturbations
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.intersection_over_union import weighted_intersection_over_union
+from protometry.metrics.primitives.regions import all_finite
+from protometry.metrics.primitives.variants import Variant, check_variant
 
 
 def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: Variant = "paper") -> Tensor:

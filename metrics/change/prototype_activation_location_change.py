@@ -6,19 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.both_perturbations import both_perturbations
-from metrics.entry import Words
-from metrics.primitives.checks import check_tensor, check_threshold
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.regions import binarize_maps
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.both_perturbations import both_perturbations
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.regions import binarize_maps
 
 
 def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, threshold: float = 0.5) -> Tensor:
     """Change of the region above half of the range of each map.
 
     Source: Schlinge et al. (2025), equation 9: 1 - IoU of both maps, each binarised on its own by
-    :func:`~metrics.functional.binarize_maps`.
+    :func:`~protometry.metrics.functional.binarize_maps`.
 
     Args:
         maps: ``(B, k, h, w)`` float.

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.both_perturbations import both_perturbations
-from metrics.entry import Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.peaks import peak_cells
-from metrics.primitives.regions import all_finite
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.both_perturbations import both_perturbations
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.peaks import peak_cells
+from protometry.metrics.primitives.regions import all_finite
 
 
 def finite_peaks(maps: Tensor) -> Tensor:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.both_perturbations import both_perturbations
-from metrics.entry import Words
-from metrics.primitives.ranking import check_scores, unit_ranks
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.both_perturbations import both_perturbations
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.ranking import check_scores, unit_ranks
 
 
 def prototype_rank_change(
@@ -20,7 +20,7 @@ def prototype_rank_change(
     """Number of ranks by which each selected unit moves.
 
     Source: Schlinge et al. (2025), equation 6, after Sacha et al. (2024): ``|r' - r|`` with the rank among all active
-    units, see :func:`~metrics.functional.unit_ranks`.
+    units, see :func:`~protometry.metrics.functional.unit_ranks`.
 
     Args:
         scores: ``(B, U)`` float.

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.both_perturbations import both_perturbations
-from metrics.entry import Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.ranking import check_scores, gather_units
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.both_perturbations import both_perturbations
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.ranking import check_scores, gather_units
 
 
 def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_quantile, check_tensor
-from metrics.primitives.intersection_over_union import weighted_intersection_over_union
-from metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_quantile, check_tensor
+from protometry.metrics.primitives.intersection_over_union import weighted_intersection_over_union
+from protometry.metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
 
 
 def largest_first(clipped: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
     """Change of the values in the highlighted region of each unit, wherever it lies.
 
     Source: Schlinge et al. (2025), equation 7: ``1 - Σ min(v, v') / Σ max(v, v')`` over the values of the clipped
-    saliency (:func:`~metrics.functional.clip_saliency`) sorted in descending order.
+    saliency (:func:`~protometry.metrics.functional.clip_saliency`) sorted in descending order.
 
     Args:
         saliency: ``(B, k, H, W)`` float >= 0, clipped.

@@ -7,12 +7,15 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.boxes import bounding_boxes
-from metrics.primitives.checks import check_choice, check_quantile, check_tensor
-from metrics.primitives.intersection_over_union import box_intersection_over_union, mask_intersection_over_union
-from metrics.primitives.regions import clip_saliency, clipped_range
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.boxes import bounding_boxes
+from protometry.metrics.primitives.checks import check_choice, check_quantile, check_tensor
+from protometry.metrics.primitives.intersection_over_union import (
+    box_intersection_over_union,
+    mask_intersection_over_union,
+)
+from protometry.metrics.primitives.regions import clip_saliency, clipped_range
 
 Region = Literal["box", "mask"]
 
@@ -21,7 +24,7 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
     """Change of the highlighted region of each unit, or of the box around it.
 
     Source: Schlinge et al. (2025), equation 4, after Sacha et al. (2024): 1 - IoU. The region is where the clipped
-    saliency (:func:`~metrics.functional.clip_saliency`) is positive.
+    saliency (:func:`~protometry.metrics.functional.clip_saliency`) is positive.
 
     Args:
         saliency: ``(B, k, H, W)`` float >= 0, clipped.

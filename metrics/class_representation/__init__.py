@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from metrics.class_representation.class_independence import CLASS_INDEPENDENCE, ClassIndependence
-from metrics.class_representation.contrastiveness import CONTRASTIVENESS, Contrastiveness
-from metrics.class_representation.scale_invariant_diversity import SCALE_INVARIANT_DIVERSITY, ScaleInvariantDiversity
-from metrics.class_representation.structural_grounding import STRUCTURAL_GROUNDING, StructuralGrounding
-from metrics.entry import Family
-from metrics.facts import Facts
-from metrics.needs import most_features, unless
+from protometry.metrics.class_representation.class_independence import CLASS_INDEPENDENCE, ClassIndependence
+from protometry.metrics.class_representation.contrastiveness import CONTRASTIVENESS, Contrastiveness
+from protometry.metrics.class_representation.scale_invariant_diversity import (
+    SCALE_INVARIANT_DIVERSITY,
+    ScaleInvariantDiversity,
+)
+from protometry.metrics.class_representation.structural_grounding import STRUCTURAL_GROUNDING, StructuralGrounding
+from protometry.metrics.entry import Family
+from protometry.metrics.facts import Facts
+from protometry.metrics.needs import most_features, unless
 
 __all__ = ["ClassIndependence", "Contrastiveness", "ScaleInvariantDiversity", "StructuralGrounding"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.class_representation.contrastiveness import measured_units
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_labels, check_tensor
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.class_representation.contrastiveness import measured_units
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_at_least, check_labels, check_tensor
 
 
 def _sums_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver
-from metrics.entry import MetricEntry, Words
-from metrics.kept_scores import KeptScores
-from metrics.primitives.checks import check_at_least, check_tensor
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.gaussian_mixture import fit_two_normals
+from protometry.metrics.base import AveragedOver
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.kept_scores import KeptScores
+from protometry.metrics.primitives.checks import check_at_least, check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.gaussian_mixture import fit_two_normals
 
 
 def normal_overlap(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor) -> Tensor:

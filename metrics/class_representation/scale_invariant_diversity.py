@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_labels, check_tensor
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.ranking import gather_units
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_at_least, check_labels, check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.ranking import gather_units
 
 _SMALLEST_SCALE = 1e-5  # of a map
 

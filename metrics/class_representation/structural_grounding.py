@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ModelValue
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_range, check_tensor
+from protometry.metrics.base import ModelValue
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 _RANKED_DIGITS = 12  # two computations of one cosine differ in later ones
 

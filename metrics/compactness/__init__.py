@@ -1,19 +1,19 @@
 """How much a person has to look at: the size of the head and of single explanations."""
 
-from metrics.compactness.decision_share import DECISION_SHARE, DecisionShare
-from metrics.compactness.distinct_regions import DISTINCT_REGIONS, DistinctRegions
-from metrics.compactness.features_per_class import (
+from protometry.metrics.compactness.decision_share import DECISION_SHARE, DecisionShare
+from protometry.metrics.compactness.distinct_regions import DISTINCT_REGIONS, DistinctRegions
+from protometry.metrics.compactness.features_per_class import (
     FEATURES_PER_CLASS,
     NUMBER_OF_FEATURES,
     FeaturesPerClass,
     NumberOfFeatures,
 )
-from metrics.compactness.global_size import GLOBAL_SIZE, GlobalSize
-from metrics.compactness.local_size import LOCAL_SIZE, LocalSize
-from metrics.compactness.negative_positive_ratio import NEGATIVE_POSITIVE_RATIO, NegativePositiveRatio
-from metrics.compactness.sparsity import SPARSITY, Sparsity
-from metrics.entry import Family
-from metrics.needs import unless
+from protometry.metrics.compactness.global_size import GLOBAL_SIZE, GlobalSize
+from protometry.metrics.compactness.local_size import LOCAL_SIZE, LocalSize
+from protometry.metrics.compactness.negative_positive_ratio import NEGATIVE_POSITIVE_RATIO, NegativePositiveRatio
+from protometry.metrics.compactness.sparsity import SPARSITY, Sparsity
+from protometry.metrics.entry import Family
+from protometry.metrics.needs import unless
 
 __all__ = [
     "DecisionShare",

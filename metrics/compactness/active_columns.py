@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def check_negligible(threshold: float) -> None:

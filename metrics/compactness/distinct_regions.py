@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor, check_threshold
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.places import places
-from metrics.primitives.regions import all_finite, clip_saliency, clipped_range
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.places import places
+from protometry.metrics.primitives.regions import all_finite, clip_saliency, clipped_range
 
 
 def distinct_regions(saliency: Tensor, threshold: float = 0.5) -> Tensor:
     """Number of different places that units look at.
 
-    Source: ours, the number of :func:`~metrics.primitives.places.places` among the regions in which ``saliency`` is
-    positive.
+    Source: ours, the number of :func:`~protometry.metrics.primitives.places.places` among the regions in which
+    ``saliency`` is positive.
 
     Args:
         saliency: ``(B, k, H, W)`` float >= 0, clipped, of the units in the order of their importance.

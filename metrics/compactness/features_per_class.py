@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from metrics.base import ModelValue
-from metrics.compactness.active_columns import active_columns, finite_columns
-from metrics.entry import MetricEntry, Words
+from protometry.metrics.base import ModelValue
+from protometry.metrics.compactness.active_columns import active_columns, finite_columns
+from protometry.metrics.entry import MetricEntry, Words
 
 
 def number_of_features(weight: Tensor, active: Tensor | None = None) -> Tensor:

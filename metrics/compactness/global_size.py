@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ModelValue
-from metrics.compactness.active_columns import check_negligible, finite_columns
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.variants import Variant, check_variant
+from protometry.metrics.base import ModelValue
+from protometry.metrics.compactness.active_columns import check_negligible, finite_columns
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.variants import Variant, check_variant
 
 
 def global_size(

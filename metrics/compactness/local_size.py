@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor, check_threshold
 
 
 def local_size(scores: Tensor, active: Tensor | None = None, threshold: float = 0.1) -> Tensor:

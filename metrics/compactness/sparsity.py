@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ModelValue
-from metrics.compactness.active_columns import active_columns, check_negligible
-from metrics.entry import MetricEntry, Words
+from protometry.metrics.base import ModelValue
+from protometry.metrics.compactness.active_columns import active_columns, check_negligible
+from protometry.metrics.entry import MetricEntry, Words
 
 
 def sparsity(weight: Tensor, active: Tensor | None = None, threshold: float = 1e-3) -> Tensor:

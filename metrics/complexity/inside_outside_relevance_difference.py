@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.complexity.overlap import OverlapMean, undefined_overlap
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_saliency
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.regions import count_pixels
+from protometry.metrics.complexity.overlap import OverlapMean, undefined_overlap
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_saliency
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.regions import count_pixels
 
 
 def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) -> Tensor:

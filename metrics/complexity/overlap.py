@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_saliency
-from metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_saliency
+from protometry.metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
 
 
 def undefined_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:

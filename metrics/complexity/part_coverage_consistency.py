@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.boxes import bounding_boxes, points_in_boxes
-from metrics.primitives.checks import check_ids, check_tensor
-from metrics.primitives.owned_units import add_at_units
-from metrics.primitives.regions import clip_saliency, clipped_range
-from metrics.primitives.variants import Variant, check_variant
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.boxes import bounding_boxes, points_in_boxes
+from protometry.metrics.primitives.checks import check_ids, check_tensor
+from protometry.metrics.primitives.owned_units import add_at_units
+from protometry.metrics.primitives.regions import clip_saliency, clipped_range
+from protometry.metrics.primitives.variants import Variant, check_variant
 
 
 def part_coverage_counts(
@@ -64,7 +64,7 @@ class PartCoverageConsistency(ItemMean):
     """Mean over units of how regularly their explanations cover the same parts (higher is better).
 
     :func:`part_coverage_consistency` of the boxes around the clipped ``saliency``. Empty slots and maps that are not
-    finite are left out and counted. Not to be confused with :class:`metrics.PartConsistency`.
+    finite are left out and counted. Not to be confused with :class:`protometry.metrics.PartConsistency`.
 
     Args:
         num_units: U.
@@ -144,7 +144,7 @@ CONSISTENCY = MetricEntry(
         formula="mean over units of hits / visible, over parts that a box of the unit ever covers",
         source="[S25] 18",
         misread="Large boxes always cover all parts and score 100 %: random maps, whose boxes are larger, have got "
-        "98 % where PRP got 93 %. Compare with `--explainer explanations.Random`. Not the `consistency` of alignment.",
+        "98 % where PRP got 93 %. Compare with `--explainer Random`. Not the `consistency` of alignment.",
     ),
     lambda facts: PartCoverageConsistency(len(facts.active), facts.num_parts, quantile=None, variant=facts.variant),
     needs=("explainer", "part_points"),

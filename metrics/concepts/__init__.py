@@ -9,19 +9,19 @@ from typing import get_args
 
 from torch import Tensor
 
-from metrics.concepts.accuracy import ACCURACY, ConceptAccuracy
-from metrics.concepts.auc import AUC, ConceptAUC
-from metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
-from metrics.concepts.existence import ConceptExistence, Subset, existence_entry
-from metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
-from metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
-from metrics.concepts.location import ConceptLocation, location_entry
-from metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
-from metrics.concepts.ranked_concepts import Order, Ranking
-from metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
-from metrics.entry import Family, MetricEntry
-from metrics.facts import Facts
-from metrics.needs import Need, unless
+from protometry.metrics.concepts.accuracy import ACCURACY, ConceptAccuracy
+from protometry.metrics.concepts.auc import AUC, ConceptAUC
+from protometry.metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
+from protometry.metrics.concepts.existence import ConceptExistence, Subset, existence_entry
+from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
+from protometry.metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
+from protometry.metrics.concepts.location import ConceptLocation, location_entry
+from protometry.metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
+from protometry.metrics.concepts.ranked_concepts import Order, Ranking
+from protometry.metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
+from protometry.metrics.entry import Family, MetricEntry
+from protometry.metrics.facts import Facts
+from protometry.metrics.needs import Need, unless
 
 __all__ = [
     "ConceptAUC",

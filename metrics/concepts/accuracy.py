@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_range
+from protometry.metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_range
 
 
 class ConceptAccuracy(ConceptPrediction):

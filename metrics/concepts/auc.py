@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.concepts.prediction import CONCEPTS, ConceptPrediction, build
-from metrics.entry import MetricEntry, Words
-from metrics.kept_scores import KeptScores
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.concepts.prediction import CONCEPTS, ConceptPrediction, build
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.kept_scores import KeptScores
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def concept_auc(scores: Tensor, concept_labels: Tensor) -> Tensor:

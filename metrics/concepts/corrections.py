@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_range, check_tensor
+from protometry.metrics.primitives.checks import check_range, check_tensor
 
 TRIALS = 5  # random orders of Koh et al. (2020)
 

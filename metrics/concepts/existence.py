@@ -8,11 +8,18 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor, check_values
+from protometry.metrics.base import ImageMean
+from protometry.metrics.concepts.ranked_concepts import (
+    Order,
+    RankedConcepts,
+    Ranking,
+    most_important,
+    named_weight,
+    ranked_entry,
+)
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor, check_values
 
 Subset = Literal["all", "correct"]
 
@@ -95,7 +102,7 @@ class ConceptExistence(RankedConcepts, ImageMean):
     Args:
         weight: ``(K, L)`` float head weights.
         k: number of concepts, 1 to L.
-        ranking: as for :func:`metrics.functional.concept_importance`.
+        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
         order: as there.
         subset: ``"all"`` images or only those classified ``"correct"``.
         prevalence_order: ``(L,)`` int64, the concepts by how frequent they are in the training images; if None, by how

@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor
 
 Kind = Literal[1, 2, 3]
 Axis = Literal["concept", "class"]

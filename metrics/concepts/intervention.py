@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.concepts.corrections import CORRECTIONS, Correction
-from metrics.concepts.prediction import PREDICTED
-from metrics.entry import MetricEntry, Words
-from metrics.general.accuracy import accuracy
-from metrics.primitives.checks import check_at_least, check_labels, check_tensor
+from protometry.metrics.base import ImageMean
+from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
+from protometry.metrics.concepts.prediction import PREDICTED
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.general.accuracy import accuracy
+from protometry.metrics.primitives.checks import check_at_least, check_labels, check_tensor
 
 
 def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
@@ -26,7 +26,8 @@ def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
         labels: ``(B,)`` int64 in ``[0, K)``.
 
     Returns:
-        ``(B, T, S)`` float64, 1 or 0, see :func:`metrics.functional.accuracy`; NaN where a logit is not finite.
+        ``(B, T, S)`` float64, 1 or 0, see :func:`protometry.metrics.functional.accuracy`; NaN where a logit is not
+        finite.
 
     Raises:
         ValueError: if a shape or dtype differs from the above.

@@ -8,12 +8,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from metrics.base import ImageRatio
-from metrics.concepts.maps import best_side, check_parts, credit, point_ranks, region_size
-from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_range, check_tensor
-from metrics.primitives.ranking import gather_units
+from protometry.metrics.base import ImageRatio
+from protometry.metrics.concepts.maps import best_side, check_parts, credit, point_ranks, region_size
+from protometry.metrics.concepts.ranked_concepts import (
+    Order,
+    RankedConcepts,
+    Ranking,
+    most_important,
+    named_weight,
+    ranked_entry,
+)
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_range, check_tensor
+from protometry.metrics.primitives.ranking import gather_units
 
 
 def concept_location(
@@ -70,7 +77,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
             -1 for a concept without a part.
         k: number of concepts, 1 to the number of concepts that have a part.
         alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: as for :func:`metrics.functional.concept_importance`.
+        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
         order: as there.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metrics.primitives.checks import check_image_size, check_tensor
-from metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.checks import check_image_size, check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
 
 PARTS_PER_IMAGE = 12  # a region of alpha = 1 is the share of one of twelve parts (Aysel et al. 2025)
 _EQUAL = 1e-9  # of the largest magnitude of a map: values closer than that are equal

@@ -8,12 +8,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from metrics.base import ImageRatio
-from metrics.concepts.maps import check_parts, region_size, upsampled
-from metrics.concepts.ranked_concepts import Order, RankedConcepts, Ranking, most_important, named_weight, ranked_entry
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_range, check_tensor
-from metrics.primitives.ranking import gather_units
+from protometry.metrics.base import ImageRatio
+from protometry.metrics.concepts.maps import check_parts, region_size, upsampled
+from protometry.metrics.concepts.ranked_concepts import (
+    Order,
+    RankedConcepts,
+    Ranking,
+    most_important,
+    named_weight,
+    ranked_entry,
+)
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_range, check_tensor
+from protometry.metrics.primitives.ranking import gather_units
 
 
 def concept_mask_intersection_over_union(
@@ -22,8 +29,8 @@ def concept_mask_intersection_over_union(
     """Intersection over union of the highest pixels of the map of a concept with the part it is about.
 
     Source: Aysel et al. (2025), section 3.4, name it as the rigorous check but lack the masks. The region is defined as
-    in :func:`metrics.functional.concept_location`; each of the equally high pixels that complete it counts with the
-    probability of being chosen.
+    in :func:`protometry.metrics.functional.concept_location`; each of the equally high pixels that complete it counts
+    with the probability of being chosen.
 
     Args:
         maps: ``(B, k, h, w)`` float, one map per concept.
@@ -83,7 +90,7 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         concept_parts: ``(L,)`` int64, the mask of each concept's part, -1 for none.
         k: number of concepts, 1 to the number of concepts whose part has a mask.
         alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: as for :func:`metrics.functional.concept_importance`.
+        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
         order: as there.
         kwargs: arguments of :class:`torchmetrics.Metric`.
 

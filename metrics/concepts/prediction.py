@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_range, check_tensor
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
 PREDICTED = ("corrections", *CONCEPTS)

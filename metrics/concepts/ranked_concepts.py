@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import SummaryMetric
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_choice, check_labels, check_tensor
-from metrics.primitives.intervals import lift_interval
+from protometry.metrics.base import SummaryMetric
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_choice, check_labels, check_tensor
+from protometry.metrics.primitives.intervals import lift_interval
 
 Ranking = Literal["contribution", "weight", "score"]
 Order = Literal["signed", "abs", "positive_evidence"]

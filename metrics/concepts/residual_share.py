@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Tensor:

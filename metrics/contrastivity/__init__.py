@@ -1,23 +1,23 @@
 """How much the units differ from each other: where they look, in latent space, and in their scores."""
 
-from metrics.contrastivity.entropy import ENTROPY, PrototypeEntropy
-from metrics.contrastivity.feature_distance import (
+from protometry.metrics.contrastivity.entropy import ENTROPY, PrototypeEntropy
+from protometry.metrics.contrastivity.feature_distance import (
     FEATURE_DISTANCE_INTER,
     FEATURE_DISTANCE_INTRA,
     AverageFeatureDistance,
 )
-from metrics.contrastivity.location_contrast import (
+from protometry.metrics.contrastivity.location_contrast import (
     ACTIVATION_LOCATION_CONTRAST,
     LOCATION_CONTRAST,
     PrototypeActivationLocationContrast,
     PrototypeLocationContrast,
 )
-from metrics.contrastivity.prototype_distance import (
+from protometry.metrics.contrastivity.prototype_distance import (
     PROTOTYPE_DISTANCE_INTER,
     PROTOTYPE_DISTANCE_INTRA,
     AveragePrototypeDistance,
 )
-from metrics.entry import Family
+from protometry.metrics.entry import Family
 
 __all__ = [
     "AverageFeatureDistance",

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver
-from metrics.entry import MetricEntry, Words
-from metrics.kept_scores import KeptScores
-from metrics.primitives.checks import check_at_least, check_ids, check_tensor
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.regions import is_flat
-from metrics.primitives.variants import Variant, check_variant
+from protometry.metrics.base import AveragedOver
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.kept_scores import KeptScores
+from protometry.metrics.primitives.checks import check_at_least, check_ids, check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.regions import is_flat
+from protometry.metrics.primitives.variants import Variant, check_variant
 
 _NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
 

@@ -7,13 +7,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_choice, check_labels, check_tensor
-from metrics.primitives.peaks import peak_cells
-from metrics.primitives.regions import all_finite
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_at_least, check_choice, check_labels, check_tensor
+from protometry.metrics.primitives.peaks import peak_cells
+from protometry.metrics.primitives.regions import all_finite
 
 
 def nearest_features(latent: Tensor, maps: Tensor) -> Tensor:
@@ -69,9 +69,9 @@ def feature_distance_of_sums(sums: Tensor, counts: Tensor, mode: Mode) -> Tensor
 def average_feature_distance(features: Tensor, labels: Tensor, num_classes: int, mode: Mode = "inter") -> Tensor:
     """Average cosine distance of the features of each class to features of other classes, or to each other.
 
-    Source: Schlinge et al. (2025), section 5.3: as :func:`metrics.functional.average_prototype_distance`, on the
-    multiset of features instead of the set of prototypes. Features that are zero or not finite have no direction and
-    are left out.
+    Source: Schlinge et al. (2025), section 5.3: as :func:`protometry.metrics.functional.average_prototype_distance`, on
+    the multiset of features instead of the set of prototypes. Features that are zero or not finite have no direction
+    and are left out.
 
     Args:
         features: ``(M, D)`` float, see :func:`nearest_features`.

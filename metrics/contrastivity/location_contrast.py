@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.change.prototype_location_change import finite_peaks
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor, check_threshold
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.regions import binarize_maps
+from protometry.metrics.base import ImageMean
+from protometry.metrics.change.prototype_location_change import finite_peaks
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.regions import binarize_maps
 
 
 def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,8 +25,8 @@ def _pairs(values: Tensor) -> tuple[Tensor, Tensor]:
 def prototype_location_contrast(maps: Tensor) -> Tensor:
     """Mean distance of the peaks of the units of one image, in cells along both axes.
 
-    Source: Schlinge et al. (2025), section 5.3: :func:`metrics.functional.prototype_location_change` between units
-    instead of images, mean over the pairs. A flat map has its peak at the first cell.
+    Source: Schlinge et al. (2025), section 5.3: :func:`protometry.metrics.functional.prototype_location_change` between
+    units instead of images, mean over the pairs. A flat map has its peak at the first cell.
 
     Args:
         maps: ``(B, k, h, w)`` float.
@@ -49,8 +49,9 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
 def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5) -> Tensor:
     """Mean dissimilarity of the active regions of the units of one image.
 
-    Source: Schlinge et al. (2025), section 5.3: :func:`metrics.functional.prototype_activation_location_change` between
-    units instead of images, mean over the pairs in which neither map is flat.
+    Source: Schlinge et al. (2025), section 5.3:
+    :func:`protometry.metrics.functional.prototype_activation_location_change` between units instead of images, mean
+    over the pairs in which neither map is flat.
 
     Args:
         maps: ``(B, k, h, w)`` float.

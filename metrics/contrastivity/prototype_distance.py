@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.primitives.checks import check_at_least, check_choice, check_ids, check_labels, check_tensor
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.checks import check_at_least, check_choice, check_ids, check_labels, check_tensor
 
 
 def average_prototype_distance(

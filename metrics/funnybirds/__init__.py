@@ -1,19 +1,19 @@
 """FunnyBirds: whether an explanation says which parts the model needs, found by removing them."""
 
-from metrics.entry import Family, MetricEntry, Words
-from metrics.funnybirds.background_independence import BACKGROUND_INDEPENDENCE, BackgroundIndependence
-from metrics.funnybirds.controlled_synthetic_data_check import ControlledSyntheticDataCheck
-from metrics.funnybirds.distractibility import Distractibility
-from metrics.funnybirds.hidden_parts import HIDDEN_PARTS, HiddenParts
-from metrics.funnybirds.important_parts import ImportantParts
-from metrics.funnybirds.preservation_and_deletion import DeletionCheck, PreservationCheck
-from metrics.funnybirds.scores import SCORES, FunnyBirdsScores
-from metrics.funnybirds.single_deletion import SingleDeletion
-from metrics.funnybirds.target_sensitivity import TargetSensitivity
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.funnybirds.totals_not_positive import TOTALS_NOT_POSITIVE, TotalsNotPositive
-from metrics.general.accuracy import Accuracy
-from metrics.needs import unless
+from protometry.metrics.entry import Family, MetricEntry, Words
+from protometry.metrics.funnybirds.background_independence import BACKGROUND_INDEPENDENCE, BackgroundIndependence
+from protometry.metrics.funnybirds.controlled_synthetic_data_check import ControlledSyntheticDataCheck
+from protometry.metrics.funnybirds.distractibility import Distractibility
+from protometry.metrics.funnybirds.hidden_parts import HIDDEN_PARTS, HiddenParts
+from protometry.metrics.funnybirds.important_parts import ImportantParts
+from protometry.metrics.funnybirds.preservation_and_deletion import DeletionCheck, PreservationCheck
+from protometry.metrics.funnybirds.scores import SCORES, FunnyBirdsScores
+from protometry.metrics.funnybirds.single_deletion import SingleDeletion
+from protometry.metrics.funnybirds.target_sensitivity import TargetSensitivity
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.funnybirds.totals_not_positive import TOTALS_NOT_POSITIVE, TotalsNotPositive
+from protometry.metrics.general.accuracy import Accuracy
+from protometry.metrics.needs import unless
 
 __all__ = [
     "BackgroundIndependence",

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageRatio
-from metrics.entry import MetricEntry, Words
-from metrics.funnybirds.distractibility import irrelevant_candidates
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageRatio
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.funnybirds.distractibility import irrelevant_candidates
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def background_independence(

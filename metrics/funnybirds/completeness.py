@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.checks import check_tensor
 
 _COMPARED_DIGITS = 12  # sums over images in another order differ in later ones
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.entry import Words
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_labels, check_tensor
+from protometry.metrics.entry import Words
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.primitives.checks import check_labels, check_tensor
 
 
 def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:

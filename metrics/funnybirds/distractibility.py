@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from metrics.entry import Words
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.entry import Words
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def irrelevant_candidates(drops: Tensor, label_logits: Tensor, ratio: float = 0.05) -> Tensor:

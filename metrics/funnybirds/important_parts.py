@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from metrics.entry import Words
-from metrics.funnybirds.part_importance import check_instances, slots
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_at_least, check_choice, check_tensor, check_values
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.regions import count_pixels
+from protometry.metrics.entry import Words
+from protometry.metrics.funnybirds.part_importance import check_instances, slots
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.primitives.checks import check_at_least, check_choice, check_tensor, check_values
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.regions import count_pixels
 
 CoverageVariant = Literal["fixed", "reference"]
 
@@ -49,7 +49,7 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
     t grows where ΣA > 0, and grow with t where ΣA < 0. ΣA ≤ 0 makes the rule permissive; count such images.
 
     Args:
-        importance: ``(B, N)`` float, see :func:`metrics.functional.part_importance`.
+        importance: ``(B, N)`` float, see :func:`protometry.metrics.functional.part_importance`.
         total: ``(B,)`` float, ΣA of each image.
         thresholds: ``(T,)`` float.
 

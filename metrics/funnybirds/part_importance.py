@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metrics.primitives.checks import check_at_least, check_ids, check_tensor
-from metrics.primitives.chunks import image_chunks
-from metrics.primitives.regions import all_finite
+from protometry.metrics.primitives.checks import check_at_least, check_ids, check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.regions import all_finite
 
 
 def part_dilation(height: int) -> int:

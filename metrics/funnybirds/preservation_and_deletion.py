@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import Interval
-from metrics.entry import Words
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import Interval
+from protometry.metrics.entry import Words
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def subset_codes(kept: Tensor) -> Tensor:

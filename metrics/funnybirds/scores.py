@@ -11,22 +11,22 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.wrappers.abstract import WrapperMetric
 
-from metrics.base import AveragedOver, PartsMetric
-from metrics.entry import MetricEntry, Words
-from metrics.facts import Facts
-from metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
-from metrics.funnybirds.controlled_synthetic_data_check import (
+from protometry.metrics.base import AveragedOver, PartsMetric
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
+from protometry.metrics.funnybirds.controlled_synthetic_data_check import (
     CSDC_WORDS,
     ControlledSyntheticDataCheck,
     minimal_sufficient_sets,
 )
-from metrics.funnybirds.distractibility import D_WORDS, Distractibility
-from metrics.funnybirds.important_parts import IMPORTANT_PARTS_WORDS, ImportantParts, part_thresholds
-from metrics.funnybirds.preservation_and_deletion import DC_WORDS, PC_WORDS, DeletionCheck, PreservationCheck
-from metrics.funnybirds.single_deletion import SD_WORDS, SingleDeletion
-from metrics.funnybirds.target_sensitivity import TS_WORDS, TargetSensitivity
-from metrics.funnybirds.threshold_mean import ThresholdMean
-from metrics.primitives.intervals import Range
+from protometry.metrics.funnybirds.distractibility import D_WORDS, Distractibility
+from protometry.metrics.funnybirds.important_parts import IMPORTANT_PARTS_WORDS, ImportantParts, part_thresholds
+from protometry.metrics.funnybirds.preservation_and_deletion import DC_WORDS, PC_WORDS, DeletionCheck, PreservationCheck
+from protometry.metrics.funnybirds.single_deletion import SD_WORDS, SingleDeletion
+from protometry.metrics.funnybirds.target_sensitivity import TS_WORDS, TargetSensitivity
+from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
+from protometry.metrics.primitives.intervals import Range
 
 _COMPLETENESS = ("csdc", "pc", "dc", "d")  # the components of completeness, at one threshold
 _SAME = {"correctness": "sd", "contrastivity": "ts"}  # a number under another name
@@ -35,12 +35,12 @@ _SAME = {"correctness": "sd", "contrastivity": "ts"}  # a number under another n
 class FunnyBirdsScores(PartsMetric, WrapperMetric):
     """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
 
-    Source: Hesse et al. (2023) and Opłatek et al. (2024), see :func:`metrics.functional.funnybirds_aggregate` and the
-    classes of the seven checks, whose states are all there is. Which threshold is chosen, and therefore every number
-    at it, depends on all images.
+    Source: Hesse et al. (2023) and Opłatek et al. (2024), see
+    :func:`protometry.metrics.functional.funnybirds_aggregate` and the classes of the seven checks, whose states are all
+    there is. Which threshold is chosen, and therefore every number at it, depends on all images.
 
     Args:
-        sufficient_sets: ``(K, Q, N)`` bool, see :func:`metrics.functional.minimal_sufficient_sets`.
+        sufficient_sets: ``(K, Q, N)`` bool, see :func:`protometry.metrics.functional.minimal_sufficient_sets`.
         num_thresholds: T.
         parts: the scores to report, names in ``units``; None for all. No check is fed that none of them needs.
         kwargs: arguments of :class:`torchmetrics.Metric`.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import Words
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import Words
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def single_deletion(label_importance: Tensor, part_drops: Tensor) -> Tensor:

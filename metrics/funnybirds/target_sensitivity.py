@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import Words
-from metrics.funnybirds.preservation_and_deletion import subset_codes
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import Words
+from protometry.metrics.funnybirds.preservation_and_deletion import subset_codes
+from protometry.metrics.primitives.checks import check_tensor
 
 _SHARED = 2  # parts that a class of a pair has in common with the label
 

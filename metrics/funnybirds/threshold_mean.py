@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
-from metrics.base import AveragedOver, Interval, SeparateMetric
-from metrics.primitives.checks import check_at_least, check_tensor
-from metrics.primitives.intervals import Range, mean_interval, wilson_interval
+from protometry.metrics.base import AveragedOver, Interval, SeparateMetric
+from protometry.metrics.primitives.checks import check_at_least, check_tensor
+from protometry.metrics.primitives.intervals import Range, mean_interval, wilson_interval
 
 
 class ThresholdMean(SeparateMetric):
     """Mean over images at every threshold, over all images and over halves of them.
 
     Which threshold is reported is decided by several such metrics together, at the end, see
-    :func:`metrics.functional.select_threshold`. Subclasses call ``_accumulate`` in ``update``. Values that are not
-    finite are undefined: left out and counted. Sums are float64 and counts int64, so that batch size, order and number
-    of processes cannot move the result.
+    :func:`protometry.metrics.functional.select_threshold`. Subclasses call ``_accumulate`` in ``update``. Values that
+    are not finite are undefined: left out and counted. Sums are float64 and counts int64, so that batch size, order and
+    number of processes cannot move the result.
 
     Args:
         num_thresholds: T.

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
-from metrics.base import ImageMean, Interval
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.base import ImageMean, Interval
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_tensor
 
 
 class TotalsNotPositive(ImageMean):

@@ -1,13 +1,13 @@
 """How often the model is right, and how often it decides nothing, or by the order of classes."""
 
-from metrics.entry import Family
-from metrics.general.abstention import ABSTENTION, Abstention
-from metrics.general.accuracy import ACCURACY, Accuracy, SubsetAccuracy
-from metrics.general.balanced_accuracy import BALANCED_ACCURACY, BalancedAccuracy
-from metrics.general.f1 import F1, F1Score, LabelF1Score
-from metrics.general.ties import TIES, Ties
-from metrics.general.top_k_accuracy import TOP3_ACCURACY, TopKAccuracy
-from metrics.needs import unless
+from protometry.metrics.entry import Family
+from protometry.metrics.general.abstention import ABSTENTION, Abstention
+from protometry.metrics.general.accuracy import ACCURACY, Accuracy, SubsetAccuracy
+from protometry.metrics.general.balanced_accuracy import BALANCED_ACCURACY, BalancedAccuracy
+from protometry.metrics.general.f1 import F1, F1Score, LabelF1Score
+from protometry.metrics.general.ties import TIES, Ties
+from protometry.metrics.general.top_k_accuracy import TOP3_ACCURACY, TopKAccuracy
+from protometry.metrics.needs import unless
 
 __all__ = [
     "Abstention",

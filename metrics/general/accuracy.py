@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_labels, check_tensor
-from metrics.primitives.regions import all_finite
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_labels, check_tensor
+from protometry.metrics.primitives.regions import all_finite
 
 
 def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None) -> None:

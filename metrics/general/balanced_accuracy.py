@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver, ItemMean
-from metrics.entry import MetricEntry, Words
-from metrics.general.accuracy import check_single_label
-from metrics.primitives.checks import check_at_least
-from metrics.primitives.intervals import stratified_wilson_interval
-from metrics.primitives.regions import all_finite
+from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.general.accuracy import check_single_label
+from protometry.metrics.primitives.checks import check_at_least
+from protometry.metrics.primitives.intervals import stratified_wilson_interval
+from protometry.metrics.primitives.regions import all_finite
 
 
 def confusion_cells(

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import AveragedOver
-from metrics.entry import MetricEntry, Words
-from metrics.general.accuracy import check_label_sets
-from metrics.general.balanced_accuracy import ClassMean, ConfusionMean
-from metrics.primitives.checks import check_at_least
+from protometry.metrics.base import AveragedOver
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.general.accuracy import check_label_sets
+from protometry.metrics.general.balanced_accuracy import ClassMean, ConfusionMean
+from protometry.metrics.primitives.checks import check_at_least
 
 
 def label_f1_score(true_positive: Tensor, false_positive: Tensor, false_negative: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class F1Score(ConfusionMean):
     """Mean F1 over the classes that are true or predicted anywhere (higher is better).
 
     An image on which the model abstains is a false negative of its class. Interval: Wilson, over the images of each
-    class. Arguments and inputs as for :class:`~metrics.general.balanced_accuracy.ConfusionMean`.
+    class. Arguments and inputs as for :class:`~protometry.metrics.general.balanced_accuracy.ConfusionMean`.
 
     Example:
         >>> metric = F1Score(num_classes=2)

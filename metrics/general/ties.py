@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_at_least, check_tensor
-from metrics.primitives.regions import all_finite
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_at_least, check_tensor
+from protometry.metrics.primitives.regions import all_finite
 
 
 class Ties(ImageMean):

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.general.accuracy import check_single_label, own_logits, zero_one
-from metrics.primitives.checks import check_at_least
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.general.accuracy import check_single_label, own_logits, zero_one
+from protometry.metrics.primitives.checks import check_at_least
 
 
 def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor | None = None) -> Tensor:

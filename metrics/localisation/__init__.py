@@ -1,8 +1,8 @@
 """Localisation of the object by the maps."""
 
-from metrics.entry import Family
-from metrics.localisation.pointing_game import ENERGY, POINTING_GAME, EnergyPointingGame, PointingGame
-from metrics.localisation.region_intersection_over_union import IOU, RegionIntersectionOverUnion
+from protometry.metrics.entry import Family
+from protometry.metrics.localisation.pointing_game import ENERGY, POINTING_GAME, EnergyPointingGame, PointingGame
+from protometry.metrics.localisation.region_intersection_over_union import IOU, RegionIntersectionOverUnion
 
 __all__ = ["EnergyPointingGame", "PointingGame", "RegionIntersectionOverUnion"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.primitives.checks import check_saliency
-from metrics.primitives.peaks import peak_cells
-from metrics.primitives.regions import is_flat, value_range
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.checks import check_saliency
+from protometry.metrics.primitives.peaks import peak_cells
+from protometry.metrics.primitives.regions import is_flat, value_range
 
 
 def nothing_to_localise(saliency: Tensor, object_masks: Tensor) -> Tensor:

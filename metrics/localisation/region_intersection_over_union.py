@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.base import ImageMean
-from metrics.entry import MetricEntry, Words
-from metrics.localisation.pointing_game import nothing_to_localise
-from metrics.primitives.checks import check_saliency
-from metrics.primitives.intersection_over_union import mask_intersection_over_union
-from metrics.primitives.regions import percentile_mask
+from protometry.metrics.base import ImageMean
+from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.localisation.pointing_game import nothing_to_localise
+from protometry.metrics.primitives.checks import check_saliency
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
+from protometry.metrics.primitives.regions import percentile_mask
 
 
 def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quantile: float = 0.95) -> Tensor:
     """Intersection over union of the most relevant pixels with the object.
 
-    Source: none: ``|r ∩ m| / |r ∪ m|`` with m = ``object_masks`` and r = :func:`metrics.functional.percentile_mask`,
-    the pixels strictly above the quantile of their own map.
+    Source: none: ``|r ∩ m| / |r ∪ m|`` with m = ``object_masks`` and r =
+    :func:`protometry.metrics.functional.percentile_mask`, the pixels strictly above the quantile of their own map.
 
     Args:
         saliency: ``(B, k, H, W)`` float, signed.

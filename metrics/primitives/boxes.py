@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_at_least, check_last_axis
+from protometry.metrics.primitives.checks import check_at_least, check_last_axis
 
 
 def bounding_boxes(masks: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_last_axis
-from metrics.primitives.regions import count_pixels
+from protometry.metrics.primitives.checks import check_last_axis
+from protometry.metrics.primitives.regions import count_pixels
 
 
 def _share(intersection: Tensor, union: Tensor, undefined: Tensor) -> Tensor:

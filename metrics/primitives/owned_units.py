@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from metrics.primitives.boxes import points_in_boxes, window_boxes
-from metrics.primitives.checks import check_ids, check_tensor
+from protometry.metrics.primitives.boxes import points_in_boxes, window_boxes
+from protometry.metrics.primitives.checks import check_ids, check_tensor
 
 
 def check_owned_units(

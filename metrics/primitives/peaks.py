@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metrics.primitives.checks import check_choice, check_maps
-from metrics.primitives.regions import is_flat
+from protometry.metrics.primitives.checks import check_choice, check_maps
+from protometry.metrics.primitives.regions import is_flat
 
 UPSAMPLED_ELEMENTS = 2**24  # upsampled pixels held at once: 64 MiB of float32
 
@@ -22,7 +22,7 @@ def peak_cells(maps: Tensor) -> Tensor:
 
     Returns:
         ``(..., 2)`` int64 (x, y); (0, 0) for a map that is flat, as defined by
-        :func:`~metrics.functional.percentile_mask`, or not
+        :func:`~protometry.metrics.functional.percentile_mask`, or not
         finite.
 
     Raises:
@@ -51,7 +51,7 @@ def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicub
 
     Returns:
         ``(..., 2)`` int64 pixels (x, y); (0, 0) for a map that is flat, as defined by
-        :func:`~metrics.functional.percentile_mask`, or not
+        :func:`~protometry.metrics.functional.percentile_mask`, or not
         finite.
 
     Raises:

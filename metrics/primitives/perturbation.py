@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.chunks import image_chunks
 
 # Constants of SplitMix64 (Steele, Lea and Flood 2014), as two's complement int64
 GAMMA = 0x9E3779B97F4A7C15 - 2**64

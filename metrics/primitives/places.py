@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.checks import check_tensor
 
 
 def places(overlaps: Tensor, threshold: float = 0.5) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_at_least, check_ids, check_tensor
+from protometry.metrics.primitives.checks import check_at_least, check_ids, check_tensor
 
 
 def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tensor:

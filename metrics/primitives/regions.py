@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from metrics.primitives.checks import check_maps, check_quantile, check_threshold, check_values
+from protometry.metrics.primitives.checks import check_maps, check_quantile, check_threshold, check_values
 
 _FLATNESS = 1e-5  # bicubic upsampling of a constant float32 map leaves a relative ripple of about 2e-6
 
@@ -20,7 +20,7 @@ def value_range(maps: Tensor) -> tuple[Tensor, Tensor]:
 def clipped_range(name: str, saliency: Tensor) -> tuple[Tensor, Tensor]:
     """The :func:`value_range` of clipped maps.
 
-    Refuses negative values as :func:`~metrics.primitives.checks.check_values` does. Maps that are positive
+    Refuses negative values as :func:`~protometry.metrics.primitives.checks.check_values` does. Maps that are positive
     everywhere pass: they may be clipped at 0, although not by :func:`clip_saliency`.
     """
     low, high = value_range(saliency)

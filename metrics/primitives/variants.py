@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.checks import check_choice
 
 Variant = Literal["paper", "quanproto"]
 

@@ -1,10 +1,10 @@
 """Reports to be opened in a browser: one folder of pages that need neither network nor scripts."""
 
-from reports.html.comparison import build_comparison, comparison_folder
-from reports.html.evaluation_files import EvaluationFiles, read_evaluation
-from reports.html.report import build_report
-from reports.html.standalone_page import write_explained
-from reports.limits import Limits
+from protometry.reports.html.comparison import build_comparison, comparison_folder
+from protometry.reports.html.evaluation_files import EvaluationFiles, read_evaluation
+from protometry.reports.html.report import build_report
+from protometry.reports.html.standalone_page import write_explained
+from protometry.reports.limits import Limits
 
 __all__ = [
     "EvaluationFiles",

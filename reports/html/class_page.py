@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explanations.decision import against_others
-from reports.additive import TOLERANCE
-from reports.explained_model import ExplainedModel
-from reports.html.contents import Contents, contributions_of
-from reports.html.errors_page import missing_and_surplus
-from reports.html.site import Site
-from reports.scan import Scan
+from protometry.explanations.decision import against_others
+from protometry.reports.additive import TOLERANCE
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html.contents import Contents, contributions_of
+from protometry.reports.html.errors_page import missing_and_surplus
+from protometry.reports.html.site import Site
+from protometry.reports.scan import Scan
 
 SHOWN, LEAST = 10, 0.05  # units of a class at most; of the largest contribution, below which they are not shown
 CONFUSIONS, SPEAKING = 5, 3  # classes it is confused with, and units in favour of each

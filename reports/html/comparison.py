@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.contents import image_link, spread
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.site import Site, key_of
-from reports.limits import Limits
-from reports.results.metrics_json import Result
-from reports.scan import Scan, samples_of, scan_evaluated
-from reports.tables.groups import titles
-from reports.tables.paired_comparison import Comparison, table_of
-from run_folder.lock import only_process
+from protometry.reports.explained_model import ExplainedImage, ExplainedModel
+from protometry.reports.html.contents import image_link, spread
+from protometry.reports.html.evaluation_files import EvaluationFiles
+from protometry.reports.html.site import Site, key_of
+from protometry.reports.limits import Limits
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.scan import Scan, samples_of, scan_evaluated
+from protometry.reports.tables.groups import titles
+from protometry.reports.tables.paired_comparison import Comparison, table_of
+from protometry.run_folder.lock import only_process
 
 LINES, CLASSES, FIRST = 4, 2, 8  # units of a table, tables of an image, images on the first page
 CLEAR = 0.05  # corrected p below which a difference is set in bold

@@ -9,16 +9,16 @@ from functools import cached_property
 
 from torch import Tensor
 
-from datamodules.sample import sample_key
-from explanations.decision import decide
-from lightning_modules.contract import ModelOutput
-from metrics.functional import decision_share
-from reports.additive import contributions
-from reports.explained_model import ExplainedModel
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.site import key_of
-from reports.limits import Limits
-from reports.scan import Scan, scan_evaluated
+from protometry.datamodules.sample import sample_key
+from protometry.explanations.decision import decide
+from protometry.lightning_modules.contract import ModelOutput
+from protometry.metrics.functional import decision_share
+from protometry.reports.additive import contributions
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html.evaluation_files import EvaluationFiles
+from protometry.reports.html.site import key_of
+from protometry.reports.limits import Limits
+from protometry.reports.scan import Scan, scan_evaluated
 
 MOST = 5  # units that the share of a decision is about
 
@@ -111,7 +111,7 @@ def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
 
 
 def contributions_of(subject: ExplainedModel, seen: Scan, rows: Sequence[int], label: int) -> Tensor:
-    """``(n, U)`` float64 :func:`reports.additive.contributions` of all units to a class in some images.
+    """``(n, U)`` float64 :func:`protometry.reports.additive.contributions` of all units to a class in some images.
 
     Args:
         subject: the model.

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from lightning_modules.contract import Intervenable
-from reports.explained_model import ExplainedImage, ExplainedModel
+from protometry.lightning_modules.contract import Intervenable
+from protometry.reports.explained_model import ExplainedImage, ExplainedModel
 
 SHOWN = 8
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from explanations.views import fit, to_image
-from reports.html.contents import Contents
-from reports.html.site import Site, number
-from reports.scan import Scan, samples_of
+from protometry.explanations.views import fit, to_image
+from protometry.reports.html.contents import Contents
+from protometry.reports.html.site import Site, number
+from protometry.reports.scan import Scan, samples_of
 
 THUMBNAIL = 96  # longer side in pixels
 PAIRS = 20  # of classes

@@ -8,10 +8,10 @@ from typing import Any
 
 from PIL import Image
 
-from explanations.control import Random
-from reports.results.metrics_json import Measured, Result, read_content, read_metrics
-from reports.results.runs import evaluations
-from reports.results.values_csv import NAMED_BY, ImageValues, read_values
+from protometry.explanations.control import Random
+from protometry.reports.results.metrics_json import Measured, Result, read_content, read_metrics
+from protometry.reports.results.runs import evaluations
+from protometry.reports.results.values_csv import NAMED_BY, ImageValues, read_values
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from reports.additive import AdditiveTable
-from reports.explained_model import ExplainedImage, Row
-from reports.html.contents import Contents
-from reports.html.corrections import corrections
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.site import Site, percent, signed
-from reports.html.tree_page import way
-from reports.scan import samples_of
+from protometry.reports.additive import AdditiveTable
+from protometry.reports.explained_model import ExplainedImage, Row
+from protometry.reports.html.contents import Contents
+from protometry.reports.html.corrections import corrections
+from protometry.reports.html.evaluation_files import EvaluationFiles
+from protometry.reports.html.site import Site, percent, signed
+from protometry.reports.html.tree_page import way
+from protometry.reports.scan import samples_of
 
 
 def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from metrics.suite import ENTRIES, FAMILIES
-from reports.html.contents import Contents
-from reports.html.site import Site
-from reports.markdown import interval, number, printed_unit
-from reports.results.metrics_json import without_images
+from protometry.metrics.suite import ENTRIES, FAMILIES
+from protometry.reports.html.contents import Contents
+from protometry.reports.html.site import Site
+from protometry.reports.markdown import interval, number, printed_unit
+from protometry.reports.results.metrics_json import without_images
 
 LINKED = 3  # images on either end
 BETTER = {True: "higher", False: "lower", None: ""}

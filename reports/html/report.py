@@ -9,21 +9,21 @@ from typing import Any
 
 from PIL import Image
 
-from lightning_modules.contract import DecidesByTree
-from reports.explained_model import ExplainedModel
-from reports.html.class_page import class_pages
-from reports.html.contents import MOST, Contents
-from reports.html.errors_page import errors_page
-from reports.html.evaluation_files import EvaluationFiles
-from reports.html.image_page import image_pages
-from reports.html.metrics_page import MetricRow, metrics_page
-from reports.html.site import Site
-from reports.html.tree_page import tree_page
-from reports.html.unit_page import unit_pages
-from reports.limits import Limits
-from reports.pictures.evaluation import FAMILIES
-from reports.results.metrics_json import incomplete_training
-from run_folder.lock import only_process
+from protometry.lightning_modules.contract import DecidesByTree
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html.class_page import class_pages
+from protometry.reports.html.contents import MOST, Contents
+from protometry.reports.html.errors_page import errors_page
+from protometry.reports.html.evaluation_files import EvaluationFiles
+from protometry.reports.html.image_page import image_pages
+from protometry.reports.html.metrics_page import MetricRow, metrics_page
+from protometry.reports.html.site import Site
+from protometry.reports.html.tree_page import tree_page
+from protometry.reports.html.unit_page import unit_pages
+from protometry.reports.limits import Limits
+from protometry.reports.pictures.evaluation import FAMILIES
+from protometry.reports.results.metrics_json import incomplete_training
+from protometry.run_folder.lock import only_process
 
 CARDS = 8  # images that are right, and images that are wrong, on the first page
 

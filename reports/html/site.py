@@ -17,9 +17,9 @@ from markupsafe import Markup
 from PIL import Image
 from pydantic import Field
 
-from run_folder.atomic import write_whole
-from run_folder.lock import LOCK
-from run_folder.schema import Record, check_content, read_json
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.lock import LOCK
+from protometry.run_folder.schema import Record, check_content, read_json
 
 MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 NOTICE = "This report is being written, or its writing was stopped. The next one replaces these files of it:"
@@ -52,7 +52,7 @@ class Site:
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
         if folder is not None:
             earlier = _earlier(folder)
-            write_whole(folder / UNFINISHED, "\n".join([NOTICE, *earlier, ""]))
+            write_atomic(folder / UNFINISHED, "\n".join([NOTICE, *earlier, ""]))
             for name in (*earlier, MANIFEST):
                 (folder / name).unlink(missing_ok=True)
         loader = jinja2.PackageLoader("reports", "templates")
@@ -111,14 +111,14 @@ class Site:
             versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
             content = {"versions": versions, **facts, "files": dict(sorted(self.files.items()))}
             text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True, default=str)
-            write_whole(self.folder / MANIFEST, text + "\n")
+            write_atomic(self.folder / MANIFEST, text + "\n")
             (self.folder / UNFINISHED).unlink()
 
     def _write(self, name: str, data: bytes) -> None:
         assert self.folder is not None
         with (self.folder / UNFINISHED).open("a", encoding="utf-8") as file:  # before it is there
             file.write(f"{name}\n")
-        write_whole(self.folder / name, data)
+        write_atomic(self.folder / name, data)
         self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 

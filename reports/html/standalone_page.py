@@ -8,12 +8,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from explanations.views import png
-from reports.explained_figure import explained_figure
-from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.image_page import with_bars
-from reports.html.site import Site, key_of
-from run_folder.atomic import write_whole
+from protometry.explanations.views import png
+from protometry.reports.explained_figure import explained_figure
+from protometry.reports.explained_model import ExplainedImage, ExplainedModel
+from protometry.reports.html.image_page import with_bars
+from protometry.reports.html.site import Site, key_of
+from protometry.run_folder.atomic import write_atomic
 
 
 def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
@@ -35,8 +35,8 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
         name = re.sub(r"[^\w=-]+", "-", explained.sample_id)[:100].strip("-") or key_of(explained.sample_id)
         numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
         name = next(each for each in numbered if not any(folder.glob(f"{each}.*")))
-        write_whole(folder / f"{name}.png", png(explained_figure(explained, subject)))
-        write_whole(folder / f"{name}.html", standalone_page(explained, subject))
+        write_atomic(folder / f"{name}.png", png(explained_figure(explained, subject)))
+        write_atomic(folder / f"{name}.html", standalone_page(explained, subject))
         said = "the model abstains" if explained.abstains else subject.answer(explained)
         lines.append(f"{explained.sample_id}: {said}, see {folder / name}.html and .png")
         lines += [f"  {caution}" for caution in subject.cautions(explained)]

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from explanations.tree_path import Node, Step, grow, path
-from lightning_modules.contract import DecidesByTree
-from reports.additive import TOLERANCE
-from reports.explained_model import ExplainedImage, ExplainedModel
-from reports.html.contents import Contents
-from reports.html.site import Site
+from protometry.explanations.tree_path import Node, Step, grow, path
+from protometry.lightning_modules.contract import DecidesByTree
+from protometry.reports.additive import TOLERANCE
+from protometry.reports.explained_model import ExplainedImage, ExplainedModel
+from protometry.reports.html.contents import Contents
+from protometry.reports.html.site import Site
 
 
 def tree_page(site: Site, contents: Contents) -> None:

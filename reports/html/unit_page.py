@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.html.contents import Contents
-from reports.html.site import Site
-from reports.scan import samples_of
-from reports.unit_sources import Source
-from run_folder.messages import counted
+from protometry.command_line.messages import counted
+from protometry.reports.html.contents import Contents
+from protometry.reports.html.site import Site
+from protometry.reports.scan import samples_of
+from protometry.reports.unit_sources import Source
 
 NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and classes listed
 AT_ONCE = 16  # units whose images are in memory together

@@ -8,9 +8,9 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from explanations.views import GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
-from metrics.functional import class_similarity, similar_class_pairs
-from reports.pictures.family import Evaluated, PictureFamily
+from protometry.explanations.views import GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
+from protometry.metrics.functional import class_similarity, similar_class_pairs
+from protometry.reports.pictures.family import Evaluated, PictureFamily
 
 FOR, AGAINST = (0.13, 0.33, 0.74), (0.80, 0.17, 0.13)  # colours of the largest weight and of its negative
 CELL, TEXT, NAME_WIDTH, BAR = 14, 11, 190, 100

@@ -13,16 +13,16 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from datamodules.sample import ClassTables
-from explanations.charts import BLUE, ORANGE, chart, styled, to_picture
-from explanations.heat import heat_map
-from explanations.upsample import upsample_maps
-from explanations.views import BLACK, WHITE, sheet, to_image, write_text
-from lightning_modules.contract import ModelOutput
-from metrics.concepts.maps import region_size
-from metrics.concepts.ranked_concepts import most_important
-from metrics.functional import concept_importance
-from reports.pictures.family import Evaluated, PictureFamily
+from protometry.datamodules.sample import ClassTables
+from protometry.explanations.charts import BLUE, ORANGE, chart, styled, to_picture
+from protometry.explanations.heat import heat_map
+from protometry.explanations.upsample import upsample_maps
+from protometry.explanations.views import BLACK, WHITE, sheet, to_image, write_text
+from protometry.lightning_modules.contract import ModelOutput
+from protometry.metrics.concepts.maps import region_size
+from protometry.metrics.concepts.ranked_concepts import most_important
+from protometry.metrics.functional import concept_importance
+from protometry.reports.pictures.family import Evaluated, PictureFamily
 
 PRESENT, ABSENT = "#1a7f37", "#cf222e"
 IMAGES = 6  # shown in panels

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from explanations.views import png
-from reports.pictures import class_representation, concepts, funnybirds, intervention
-from reports.pictures.family import Evaluated
-from run_folder.atomic import write_whole
+from protometry.explanations.views import png
+from protometry.reports.pictures import class_representation, concepts, funnybirds, intervention
+from protometry.reports.pictures.family import Evaluated
+from protometry.run_folder.atomic import write_atomic
 
 FAMILIES = (class_representation.FAMILY, intervention.FAMILY, concepts.FAMILY, funnybirds.FAMILY)
 
@@ -32,4 +32,4 @@ def write_pictures(pictures: Mapping[str, Image.Image], folder: Path) -> None:
         folder: of the evaluation.
     """
     for name, picture in pictures.items():
-        write_whole(folder / f"{name}.png", png(picture))
+        write_atomic(folder / f"{name}.png", png(picture))

@@ -9,8 +9,8 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from explanations import Explainer
-from reports.explained_model import ExplainedModel
+from protometry.explanations import Explainer
+from protometry.reports.explained_model import ExplainedModel
 
 
 @dataclass(frozen=True)

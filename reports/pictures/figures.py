@@ -12,12 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from explanations.charts import BLUE, DPI, GREY, chart, radial, styled
-from metrics.page import arrow
-from reports.markdown import printed_unit
-from reports.published.paper_tables import Column, PaperTable
-from reports.tables.paper_rows import Cell, Row, Section
-from run_folder.atomic import write_new
+from protometry.explanations.charts import BLUE, DPI, GREY, chart, radial, styled
+from protometry.metrics.page import arrow
+from protometry.reports.markdown import printed_unit
+from protometry.reports.published.paper_tables import Column, PaperTable
+from protometry.reports.tables.paper_rows import Cell, Row, Section
+from protometry.run_folder.atomic import write_new
 
 Kind = Literal["bars", "radar", "scatter"]
 SUFFIXES = (".png", ".pdf", ".svg")

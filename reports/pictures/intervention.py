@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from explanations.charts import BAND, BLUE, ORANGE, chart, styled, to_picture
-from reports.pictures.family import Evaluated, PictureFamily
+from protometry.explanations.charts import BAND, BLUE, ORANGE, chart, styled, to_picture
+from protometry.reports.pictures.family import Evaluated, PictureFamily
 
 WIDTH, HEIGHT = 360, 260  # of a panel
 ORDERS = {"": (BLUE, "-", "random order"), "_uncertainty": (ORANGE, "--", "most uncertain first")}

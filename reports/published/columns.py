@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.markdown import number
-from reports.published.numbers import DEFECTS, Published
-from reports.results.metrics_json import Result
+from protometry.reports.markdown import number
+from protometry.reports.published.numbers import DEFECTS, Published
+from protometry.reports.results.metrics_json import Result
 
 _INPUT = {"box": "crop", "none": "full"}  # the data modules' word for `crop` -> the published tables' for `input`
 _ARGUMENTS = {  # the published tables' word -> argument of a model

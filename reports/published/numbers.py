@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from run_folder.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean
 
 DEFECTS: dict[str, str] = {
     "Q1": "accuracy, top-3 and F1 weigh images by inverse class frequency; AwA2: exact match of 49 labels, F1 averaged "
@@ -156,7 +156,7 @@ def published(paper: str) -> list[Published]:
 @cache
 def all_records() -> tuple[Published, ...]:
     """All numbers of all papers, in the order of the file."""
-    text = (files("reports.published") / "published.json").read_text(encoding="utf-8")
+    text = (files("protometry.reports.published") / "published.json").read_text(encoding="utf-8")
     return tuple(Published(**record) for record in json.loads(text))
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from metrics.suite import ENTRIES
-from reports.published.numbers import Published, all_records
-from run_folder.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean
+from protometry.metrics.suite import ENTRIES
+from protometry.reports.published.numbers import Published, all_records
 
 
 @dataclass(frozen=True)

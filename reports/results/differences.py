@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.results.metrics_json import UNRECORDED, Result
+from protometry.reports.results.metrics_json import UNRECORDED, Result
 
 LONGEST = 60
 LONGEST_IN_TITLE = 24

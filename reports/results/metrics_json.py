@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from reports.results.schema import Entry, MetricsFile
-from run_folder.atomic import write_whole
-from run_folder.messages import counted
-from run_folder.schema import check_content, read_json
+from protometry.command_line.messages import counted
+from protometry.reports.results.schema import Entry, MetricsFile
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.schema import check_content, read_json
 
 # protocol fields that say on what machine, or what was found, not how it was measured
 _INCIDENTAL = (
@@ -185,7 +185,7 @@ def write_metrics(result: dict[str, Any], folder: Path) -> None:
         folder: made if it is not there.
     """
     text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
-    write_whole(folder / "metrics.json", text + "\n")
+    write_atomic(folder / "metrics.json", text + "\n")
 
 
 def read_metrics(file: Path) -> Result:

@@ -9,10 +9,10 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from reports.results.differences import differing, short, short_name
-from reports.results.metrics_json import Result, read_metrics
-from run_folder.messages import counted
-from run_folder.user_path import user_path
+from protometry.command_line.messages import counted
+from protometry.command_line.user_path import user_path
+from protometry.reports.results.differences import differing, short, short_name
+from protometry.reports.results.metrics_json import Result, read_metrics
 
 NOT_READ = "not read, to be named by their own folders"
 FOLDERS = ("evaluation", "checkpoints")  # of a run
@@ -120,7 +120,7 @@ def _precedence(result: Result, usual: Collection[str | None]) -> tuple[Any, ...
 
 def _why(path: Path) -> str:
     """Why a path holds no evaluation that can be read, and what to do."""
-    from run_folder.lock import LOCK  # with Lightning, which tables do without
+    from protometry.run_folder.lock import LOCK  # with Lightning, which tables do without
 
     if not path.exists():
         return "there is no such file or folder."

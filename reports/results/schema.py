@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from metrics.base import PartsMetric
-from metrics.suite import ENTRIES
-from run_folder.schema import Record
+from protometry.metrics.base import PartsMetric
+from protometry.metrics.suite import ENTRIES
+from protometry.run_folder.schema import Record
 
 SCHEMA = 1
 ROUNDING = 1e-9  # of sums of many values

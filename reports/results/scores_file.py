@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from run_folder.atomic import write_whole
-from run_folder.csv_text import csv_text
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.csv_text import csv_text
 
 Format = Literal["csv", "parquet"]
 
@@ -63,7 +63,7 @@ def write_scores(scores: UnitScores | None, folder: Path, form: Format | None) -
     header = ["sample_id", "label", *scores.units]
     if form == "csv":
         rows = zip(scores.sample_ids, scores.labels, scores.values, strict=True)
-        write_whole(folder / "scores.csv", csv_text([header, *([*names, *row.tolist()] for *names, row in rows)]))
+        write_atomic(folder / "scores.csv", csv_text([header, *([*names, *row.tolist()] for *names, row in rows)]))
         return
     import pyarrow  # an extra
     import pyarrow.parquet
@@ -71,4 +71,4 @@ def write_scores(scores: UnitScores | None, folder: Path, form: Format | None) -
     columns = [*map(pyarrow.array, (list(scores.sample_ids), list(scores.labels), *scores.values.T.copy()))]
     content = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=header), content)
-    write_whole(folder / "scores.parquet", content.getvalue())
+    write_atomic(folder / "scores.parquet", content.getvalue())

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from callbacks.evaluation.predictions import Prediction
-from datamodules.sample import sample_key
-from reports.results.schema import range_of
-from run_folder.atomic import write_whole
-from run_folder.csv_text import csv_text, unguarded
+from protometry.callbacks.evaluation.predictions import Prediction
+from protometry.datamodules.sample import sample_key
+from protometry.reports.results.schema import range_of
+from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.csv_text import csv_text, unguarded
 
 Cell = float | str | None  # None and NaN are an empty cell
 Rows = Mapping[str, Mapping[str, Cell]]
@@ -59,7 +59,7 @@ def write_values(rows: Rows, path: Path, kind: str) -> None:
     """
     header = [[kind, *row] for row in list(rows.values())[:1]]
     cells = ([name, *map(_known, row.values())] for name, row in rows.items())
-    write_whole(path, csv_text([*header, *cells]))
+    write_atomic(path, csv_text([*header, *cells]))
 
 
 def _known(cell: Cell) -> Cell:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.published.columns import Match, columns, matches
-from reports.published.numbers import published
-from reports.results.metrics_json import Result
-from reports.results.runs import passed_over, read_from
-from reports.tables.groups import Group, groups_of
-from reports.tables.run_tables import Part, markdown, parts_of
-from run_folder.csv_text import csv_text
+from protometry.reports.published.columns import Match, columns, matches
+from protometry.reports.published.numbers import published
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.runs import passed_over, read_from
+from protometry.reports.tables.groups import Group, groups_of
+from protometry.reports.tables.run_tables import Part, markdown, parts_of
+from protometry.run_folder.csv_text import csv_text
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -30,7 +30,7 @@ def text_of(results: Sequence[Result], form: str, paper: str | None = None, acro
     Args:
         results: evaluations.
         form: of the text.
-        paper: as for :func:`~reports.tables.run_tables.parts_of`.
+        paper: as for :func:`~protometry.reports.tables.run_tables.parts_of`.
         across: as there.
 
     Raises:
@@ -134,7 +134,7 @@ def latex(results: Sequence[Result], paper: str | None = None, across: Sequence[
     """Tables for the package booktabs, with everything else as comments.
 
     Args:
-        results: as for :func:`~reports.tables.run_tables.parts_of`.
+        results: as for :func:`~protometry.reports.tables.run_tables.parts_of`.
         paper: as there.
         across: as there.
     """

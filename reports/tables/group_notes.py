@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.results.differences import differing, short, short_name
-from reports.results.runs import NOT_READ, passed_over, read_from
-from reports.tables.groups import Group
+from protometry.reports.results.differences import differing, short, short_name
+from protometry.reports.results.runs import NOT_READ, passed_over, read_from
+from protometry.reports.tables.groups import Group
 
 # conditions that are in the heading or below, or are named only where they differ
 ELSEWHERE = ("dataset", "model", "split", "folds", "data", "evaluation_code", "other_data", "training")

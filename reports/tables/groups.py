@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.results.differences import places, short_name, without, words_apart
-from reports.results.metrics_json import Measured, Result
-from reports.tables.names import group_name, run_names
-from run_folder.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean
+from protometry.reports.results.differences import places, short_name, without, words_apart
+from protometry.reports.results.metrics_json import Measured, Result
+from protometry.reports.tables.names import group_name, run_names
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.results.metrics_json import Result
+from protometry.reports.results.metrics_json import Result
 
 LISTED = 3  # names of a group in a title
 

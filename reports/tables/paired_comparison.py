@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from metrics.page import arrow
-from reports.markdown import UNDEFINED, interval, lines, number, printed_unit
-from reports.results.differences import NOT_STATED, differing, named, short
-from reports.results.metrics_json import REMEDY, Result
-from reports.results.runs import NOT_READ, passed_over, read, read_from
-from reports.results.values_csv import ImageValues, read_values
-from reports.tables.groups import titles
-from reports.tables.paired_statistics import Paired, paired
-from run_folder.messages import counted, did_you_mean
+from protometry.command_line.messages import counted, did_you_mean
+from protometry.metrics.page import arrow
+from protometry.reports.markdown import UNDEFINED, interval, lines, number, printed_unit
+from protometry.reports.results.differences import NOT_STATED, differing, named, short
+from protometry.reports.results.metrics_json import REMEDY, Result
+from protometry.reports.results.runs import NOT_READ, passed_over, read, read_from
+from protometry.reports.results.values_csv import ImageValues, read_values
+from protometry.reports.tables.groups import titles
+from protometry.reports.tables.paired_statistics import Paired, paired
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (
@@ -66,7 +66,7 @@ def compare(
     """Print the paired comparison of two runs on the same images.
 
     Args:
-        run: as for :func:`~reports.results.runs.collect`.
+        run: as for :func:`~protometry.reports.results.runs.collect`.
         other: the run to compare with it.
         across: conditions in which the runs may differ although their numbers then mean different things, such as
             explainer.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from metrics.primitives.checks import check_at_least
-from reports.results.values_csv import ImageValues
+from protometry.metrics.primitives.checks import check_at_least
+from protometry.reports.results.values_csv import ImageValues
 
 MAX_ENTRIES = 1 << 22  # of one chunk of draws: 32 MiB in float64
 _SLACK = 1e-12  # of the sum of absolute differences: sums of the same numbers in another order count as equal

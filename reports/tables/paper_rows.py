@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from metrics.suite import ENTRIES
-from reports.published.columns import Match, matches, names_of, own_words
-from reports.published.numbers import Published
-from reports.published.paper_tables import Column, PaperTable
-from reports.results.metrics_json import Result
-from reports.results.values_csv import NAMED_BY, read_values
-from reports.tables.groups import Average, Group, average
-from run_folder.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean
+from protometry.metrics.suite import ENTRIES
+from protometry.reports.published.columns import Match, matches, names_of, own_words
+from protometry.reports.published.numbers import Published
+from protometry.reports.published.paper_tables import Column, PaperTable
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.values_csv import NAMED_BY, read_values
+from protometry.reports.tables.groups import Average, Group, average
 
 NOT_MEASURED = "not measured"
 _ITEMS = {"concept": ("concepts", 112), "class": ("classes", 200)}  # file of their values, and how many a paper counts

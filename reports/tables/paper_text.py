@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from metrics.page import arrow
-from reports.markdown import interval, number
-from reports.published.columns import explained
-from reports.published.paper_tables import Column, PaperTable
-from reports.tables.formats import as_csv, as_latex
-from reports.tables.paper_rows import Cell, Row, Section, places
-from reports.tables.run_tables import Part, as_markdown
+from protometry.metrics.page import arrow
+from protometry.reports.markdown import interval, number
+from protometry.reports.published.columns import explained
+from protometry.reports.published.paper_tables import Column, PaperTable
+from protometry.reports.tables.formats import as_csv, as_latex
+from protometry.reports.tables.paper_rows import Cell, Row, Section, places
+from protometry.reports.tables.run_tables import Part, as_markdown
 
 BEST = (
     "bold: best of a column, italics: second best of at least three; published rows and rows of runs are ranked apart, "

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from metrics.page import arrow
-from reports.markdown import UNDEFINED, interval, lines, number, printed_unit
-from reports.published.columns import PublishedColumn, cell, columns, footnotes, matches
-from reports.published.numbers import Published, published
-from reports.results.differences import listed_differences
-from reports.results.metrics_json import Result
-from reports.tables.group_notes import own_notes, shared_conditions
-from reports.tables.groups import Group, groups_of, keys_of
+from protometry.metrics.page import arrow
+from protometry.reports.markdown import UNDEFINED, interval, lines, number, printed_unit
+from protometry.reports.published.columns import PublishedColumn, cell, columns, footnotes, matches
+from protometry.reports.published.numbers import Published, published
+from protometry.reports.results.differences import listed_differences
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.tables.group_notes import own_notes, shared_conditions
+from protometry.reports.tables.groups import Group, groups_of, keys_of
 
 # by whether a group has folds and seeds
 SPREADS = {
@@ -73,8 +73,9 @@ def parts_of(results: Sequence[Result], paper: str | None = None, across: Sequen
 
     Runs are averaged only if they share data set, model, split, variant, explainer, protocol and everything about their
     training but fold and seed; what distinguishes groups is named. Means and spreads come from
-    :func:`~reports.tables.groups.average`; one run shows its own 95 % interval. A metric that is not applicable prints
-    ``n/a`` with its reason below, one that was not measured a dash; an undefined value never counts as a number.
+    :func:`~protometry.reports.tables.groups.average`; one run shows its own 95 % interval. A metric that is not
+    applicable prints ``n/a`` with its reason below, one that was not measured a dash; an undefined value never counts
+    as a number.
 
     Args:
         results: evaluations.

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metrics.page import arrow
-from reports.markdown import interval, number, printed_unit
-from reports.results.metrics_json import incomplete_training, with_baselines, without_images
-from reports.results.scores_file import Format
-from run_folder.user_path import shown
+from protometry.command_line.user_path import shown
+from protometry.metrics.page import arrow
+from protometry.reports.markdown import interval, number, printed_unit
+from protometry.reports.results.metrics_json import incomplete_training, with_baselines, without_images
+from protometry.reports.results.scores_file import Format
 
 NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
 SHOWN = ("metric", "unit", "value", "95 %", "n")

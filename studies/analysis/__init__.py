@@ -1,5 +1,5 @@
 """From the database of a study to its results."""
 
-from studies.analysis.analyse import analyse, command
+from protometry.studies.analysis.analyse import analyse, command
 
 __all__ = ["analyse", "command"]

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from run_folder.atomic import write_whole
-from studies.analysis.graded import Person, grade
-from studies.analysis.names import figure, unit_of
-from studies.analysis.results import (
+from protometry.run_folder.atomic import write_atomic
+from protometry.studies.analysis.graded import Person, grade
+from protometry.studies.analysis.names import figure, unit_of
+from protometry.studies.analysis.results import (
     Result,
     Results,
     accuracy_results,
@@ -28,15 +28,15 @@ from studies.analysis.results import (
     output_results,
     rating_results,
 )
-from studies.analysis.similarity import localisation_results, similarity_results
-from studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
-from studies.bundle import Bundle, load_bundle
-from studies.flow import expected
-from studies.participants import SIMULATED, read_database
-from studies.records import read
-from studies.single_file.read import read_folder
-from studies.study import Arm
-from studies.tasks import task_of
+from protometry.studies.analysis.similarity import localisation_results, similarity_results
+from protometry.studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
+from protometry.studies.bundle import Bundle, load_bundle
+from protometry.studies.flow import expected
+from protometry.studies.participants import SIMULATED, read_database
+from protometry.studies.records import read
+from protometry.studies.single_file.read import read_folder
+from protometry.studies.study import Arm
+from protometry.studies.tasks import task_of
 
 RESULTS = "analysis"  # folder in the bundle
 
@@ -103,7 +103,9 @@ def analyse(
                 f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has "
                 f"{bundle.hash[:12]}: analyse it with the bundle that was served."
             )
-    from studies.analysis.page import page  # imports torch, which takes seconds and a missing study does not need
+    from protometry.studies.analysis.page import (
+        page,  # imports torch, which takes seconds and a missing study does not need
+    )
 
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
@@ -128,7 +130,7 @@ def analyse(
         bundle=os.path.relpath(folder.resolve(), out.resolve()),
     )
     content = asdict(summary)
-    write_whole(out / "summary.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_atomic(out / "summary.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
     write_answers(out / "answers.csv", bundle, people, visits, graded)
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
@@ -207,7 +209,7 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
 
 def correct(results: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
-    from reports.tables.paired_statistics import holm  # as `page` above
+    from protometry.reports.tables.paired_statistics import holm  # as `page` above
 
     members = []
     for name in family:

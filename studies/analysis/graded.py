@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
-from studies.bundle import Bundle
-from studies.participants import Participant, Visit, steps_of
-from studies.questions import Answer, Answers
-from studies.study import Arm, Flag, Item, ItemKey
-from studies.tasks import task_of
+from protometry.studies.bundle import Bundle
+from protometry.studies.participants import Participant, Visit, steps_of
+from protometry.studies.questions import Answer, Answers
+from protometry.studies.study import Arm, Flag, Item, ItemKey
+from protometry.studies.tasks import task_of
 
 FASTEST = 0.1  # of the planned time; nobody reads faster
 

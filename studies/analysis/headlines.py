@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from studies.analysis.names import (
+from protometry.studies.analysis.names import (
     CONTROLS,
     FLAGS,
     FORMS,
@@ -19,9 +19,9 @@ from studies.analysis.names import (
     unit_of,
     with_interval,
 )
-from studies.analysis.results import default_test
-from studies.study import Study
-from studies.tasks import task_of
+from protometry.studies.analysis.results import default_test
+from protometry.studies.study import Study
+from protometry.studies.tasks import task_of
 
 LEVEL = 0.05
 Verdict = Literal["above", "below", "same", "equivalent", "undefined"]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.published.columns import Match
-from reports.published.numbers import Published, published
-from reports.published.paper_tables import PaperTable
-from reports.results.runs import collect
-from reports.tables.groups import groups_of
-from reports.tables.paper_rows import Cell, Row, Section, own_rows, sections, without_value
-from studies.bundle import load_bundle
-from studies.study import Arm, Study
+from protometry.reports.published.columns import Match
+from protometry.reports.published.numbers import Published, published
+from protometry.reports.published.paper_tables import PaperTable
+from protometry.reports.results.runs import collect
+from protometry.reports.tables.groups import groups_of
+from protometry.reports.tables.paper_rows import Cell, Row, Section, own_rows, sections, without_value
+from protometry.studies.bundle import load_bundle
+from protometry.studies.study import Arm, Study
 
 # what HIVE showed of a model: the form, and how the name of the explainer begins
 METHODS = {
@@ -64,7 +64,7 @@ def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence
 
     Args:
         table: of a paper.
-        paths: of runs, as for :func:`~reports.results.runs.collect`, and folders of analysed studies.
+        paths: of runs, as for :func:`~protometry.reports.results.runs.collect`, and folders of analysed studies.
         across: conditions in which averaged runs may differ.
 
     Raises:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from studies.flow import Status
-from studies.study import Flag, Form, TaskName
+from protometry.studies.flow import Status
+from protometry.studies.study import Flag, Form, TaskName
 
 Unit = Literal["", "%", "points"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from reports.published.numbers import published
-from studies.analysis import names
-from studies.analysis.headlines import arms, headlines, people
-from studies.analysis.hive import key_of, published_for
-from studies.analysis.results import default_test
-from studies.study import Arm, Study
+from protometry.reports.published.numbers import published
+from protometry.studies.analysis import names
+from protometry.studies.analysis.headlines import arms, headlines, people
+from protometry.studies.analysis.hive import key_of, published_for
+from protometry.studies.analysis.results import default_test
+from protometry.studies.study import Arm, Study
 
 KINDS = {"total": "all photos", "correct": "right predictions", "incorrect": "wrong predictions"}
 
@@ -54,7 +54,7 @@ class Table:
 def page(study: Study, summary: dict[str, Any]) -> str:
     """The page of a summary; needs no other file, script or network."""
     environment = Environment(
-        loader=PackageLoader("studies.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("protometry.studies.analysis", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.globals.update(default_test=default_test, name_of=names.name_of, unit_of=names.unit_of)

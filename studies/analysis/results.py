@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.analysis.graded import ItemAnswer, Person
-from studies.questions import NO_SWITCH, POINTS
-from studies.statistics.comparisons import MAX_EXACT, Summary, TTest, against, between, exact_sign_flip, person_effect
-from studies.statistics.crossed import Estimate, estimate
-from studies.statistics.detection import detection
-from studies.statistics.ratings import brier, gamma
-from studies.study import OPTIONS, Arm, TaskName
-from studies.tasks import Task
+from protometry.studies.analysis.graded import ItemAnswer, Person
+from protometry.studies.questions import NO_SWITCH, POINTS
+from protometry.studies.statistics.comparisons import (
+    MAX_EXACT,
+    Summary,
+    TTest,
+    against,
+    between,
+    exact_sign_flip,
+    person_effect,
+)
+from protometry.studies.statistics.crossed import Estimate, estimate
+from protometry.studies.statistics.detection import detection
+from protometry.studies.statistics.ratings import brier, gamma
+from protometry.studies.study import OPTIONS, Arm, TaskName
+from protometry.studies.tasks import Task
 
 Floats = NDArray[np.float64]
 

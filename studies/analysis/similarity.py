@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from studies.analysis.graded import ItemAnswer, Person
-from studies.analysis.results import Result, accuracy, item_mean
-from studies.statistics.ratings import krippendorff_alpha, similarity_correlation, spearman
+from protometry.studies.analysis.graded import ItemAnswer, Person
+from protometry.studies.analysis.results import Result, accuracy, item_mean
+from protometry.studies.statistics.ratings import krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
 

@@ -7,15 +7,15 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from run_folder.csv_text import csv_text
-from studies.analysis.graded import Person
-from studies.analysis.names import FLAGS, name_of
-from studies.analysis.results import Results
-from studies.bundle import Bundle
-from studies.flow import item_questions, page_questions
-from studies.participants import Participant, Visit, steps_of
-from studies.study import Study
-from studies.tasks import task_of
+from protometry.run_folder.csv_text import csv_text
+from protometry.studies.analysis.graded import Person
+from protometry.studies.analysis.names import FLAGS, name_of
+from protometry.studies.analysis.results import Results
+from protometry.studies.bundle import Bundle
+from protometry.studies.flow import item_questions, page_questions
+from protometry.studies.participants import Participant, Visit, steps_of
+from protometry.studies.study import Study
+from protometry.studies.tasks import task_of
 
 ANSWER_COLUMNS = {
     "participant": "number of the participant",

@@ -8,12 +8,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from run_folder.messages import counted
-from studies.bundle import Bundle, design_problems, read_consent, write_bundle
-from studies.construction.drawing import Drawing
-from studies.construction.method import Method, Subject
-from studies.records import check_arguments
-from studies.study import (
+from protometry.command_line.messages import counted
+from protometry.studies.bundle import Bundle, design_problems, read_consent, write_bundle
+from protometry.studies.construction.drawing import Drawing
+from protometry.studies.construction.method import Method, Subject
+from protometry.studies.records import check_arguments
+from protometry.studies.study import (
     Arm,
     Assignment,
     Example,
@@ -28,7 +28,7 @@ from studies.study import (
     Study,
     TaskName,
 )
-from studies.tasks import task_of
+from protometry.studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
 NOT_NEGATIVE = (  # in new studies; those that earlier versions built are still read

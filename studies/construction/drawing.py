@@ -12,16 +12,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from explanations import Targets, unit_views
-from explanations.heat import heat_map, scale_of
-from explanations.views import crop, draw_box, fit, to_image
-from metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
-from reports.scan import samples_of
-from reports.unit_sources import UnitSources
-from studies.bundle import media_name
-from studies.construction.method import Subject
-from studies.questions import POINTS
-from studies.study import Item, ItemKey, Option, Row
+from protometry.explanations import Targets, unit_views
+from protometry.explanations.heat import heat_map, scale_of
+from protometry.explanations.views import crop, draw_box, fit, to_image
+from protometry.metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
+from protometry.reports.scan import samples_of
+from protometry.reports.unit_sources import UnitSources
+from protometry.studies.bundle import media_name
+from protometry.studies.construction.method import Subject
+from protometry.studies.questions import POINTS
+from protometry.studies.study import Item, ItemKey, Option, Row
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 

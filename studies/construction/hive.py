@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
-from run_folder.messages import counted
-from studies.construction.build import build
-from studies.construction.method import Method
-from studies.records import read
-from studies.sample_size import Design, plan
-from studies.study import Assignment, Form, Pages, Rating, TaskName
+from protometry.command_line.messages import counted
+from protometry.studies.construction.build import build
+from protometry.studies.construction.method import Method
+from protometry.studies.records import read
+from protometry.studies.sample_size import Design, plan
+from protometry.studies.study import Assignment, Form, Pages, Rating, TaskName
 
 PEOPLE_PER_FORM = 5
 ROWS = 10  # of a class: all of its prototypes
@@ -72,7 +72,9 @@ class Hive:
 @cache
 def hive() -> Hive:
     """The studies of Kim et al. 2022, *HIVE: Evaluating the Human Interpretability of Visual Explanations*."""
-    return read(Hive, yaml.safe_load((files("studies.construction") / "hive.yaml").read_text("utf-8")), "hive.yaml")
+    return read(
+        Hive, yaml.safe_load((files("protometry.studies.construction") / "hive.yaml").read_text("utf-8")), "hive.yaml"
+    )
 
 
 def design(name: str) -> Design:
@@ -88,7 +90,7 @@ def design(name: str) -> Design:
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :func:`studies.construction.build` for a published study, from the arguments of :func:`command`.
+    """Arguments of ``build`` for a published study, from those of :func:`command`.
 
     Raises:
         ValueError: if there is no such study, or no form.

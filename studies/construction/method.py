@@ -10,20 +10,20 @@ from typing import Literal, cast
 
 import torch
 
-from datamodules import load_datamodule
-from datamodules.load import match_data, read_datamodule
-from explanations import Explainer, GradCAM, Random, choose_explainer
-from explanations.choice import description
-from explanations.decision import against_others
-from explanations.tree_path import Node, Step, grow, path
-from lightning_modules import load_model
-from lightning_modules.contract import DecidesByTree, InterpretableModel
-from reports.scan import Scan, loaders, scan
-from run_folder.messages import counted
-from studies.bundle import SHOW_CLASS
-from studies.study import Form, Rating, Similarity, TaskName
-from studies.tasks import task_of
-from studies.tasks.task import Task
+from protometry.command_line.messages import counted
+from protometry.datamodules import load_datamodule
+from protometry.datamodules.load import match_data, read_datamodule
+from protometry.explanations import Explainer, GradCAM, Random, choose_explainer
+from protometry.explanations.choice import description
+from protometry.explanations.decision import against_others
+from protometry.explanations.tree_path import Node, Step, grow, path
+from protometry.lightning_modules import load_model
+from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel
+from protometry.reports.scan import Scan, loaders, scan
+from protometry.studies.bundle import SHOW_CLASS
+from protometry.studies.study import Form, Rating, Similarity, TaskName
+from protometry.studies.tasks import task_of
+from protometry.studies.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Subject:
         return path(self.tree, self.seen.scores[index])
 
     def shape(self) -> str:
-        """The shape of the whole tree, as :mod:`studies.tree` has it; empty for a model without one."""
+        """The shape of the whole tree, as :mod:`protometry.studies.tree` has it; empty for a model without one."""
 
         def word(node: Node | None) -> str:
             return "l" if node is None or node.unit is None else f"n{word(node.absent)}{word(node.present)}"

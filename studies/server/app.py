@@ -20,15 +20,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from studies.bundle import FILES, Bundle, bundle_hash
-from studies.flow import Step, steps
-from studies.form import Form
-from studies.participants import Participant
-from studies.questions import read_answers
-from studies.server.forms import is_token, read_form, token_of
-from studies.server.pages import MEDIA_TYPES, Pages, fields_of
-from studies.server.platforms import UNPAID, WayBack, arrival, security_policy, way_back
-from studies.store import RefusedError, Store
+from protometry.studies.bundle import FILES, Bundle, bundle_hash
+from protometry.studies.flow import Step, steps
+from protometry.studies.form import Form
+from protometry.studies.participants import Participant
+from protometry.studies.questions import read_answers
+from protometry.studies.server.forms import is_token, read_form, token_of
+from protometry.studies.server.pages import MEDIA_TYPES, Pages, fields_of
+from protometry.studies.server.platforms import UNPAID, WayBack, arrival, security_policy, way_back
+from protometry.studies.store import RefusedError, Store
 
 OLD_COOKIE = "participant"  # of people who began before every database had a cookie of its own
 HEADERS = {

@@ -10,14 +10,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from studies.bundle import Bundle, pictures
-from studies.flow import Step, expected
-from studies.questions import NO_SWITCH, Answers, letters
-from studies.server.platforms import WayBack
-from studies.study import Arm
-from studies.tasks import task_of
-from studies.texts import texts
-from studies.tree import draw
+from protometry.studies.bundle import Bundle, pictures
+from protometry.studies.flow import Step, expected
+from protometry.studies.questions import NO_SWITCH, Answers, letters
+from protometry.studies.server.platforms import WayBack
+from protometry.studies.study import Arm
+from protometry.studies.tasks import task_of
+from protometry.studies.texts import texts
+from protometry.studies.tree import draw
 
 NO_WAY_BACK = WayBack()
 EMPTY: dict[str, Any] = {
@@ -37,8 +37,8 @@ class Pages:
         self.bundle = bundle
         self.say = texts(bundle.study.language)
         self._templates = Environment(
-            loader=PackageLoader("studies.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True,
+            loader=PackageLoader("protometry.studies.server"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
         items = [item for arm in bundle.study.arms for item in arm.items]
         labels = [name for item in items for name in (*item.leaves, *(option.label for option in item.options))]
@@ -83,7 +83,7 @@ class Pages:
         visited = [(index, step) for index, step in enumerate(way) if step.page != "result"]
         items = [step.item for step in way if step.item]
         items += [example.item for arm in arms.values() for example in arm.preview]
-        static = files("studies.server") / "static"
+        static = files("protometry.studies.server") / "static"
         style, *scripts = ((static / name).read_text("utf-8") for name in ("study.css", "study.js", "single.js"))
         return self._render(
             "single.html",

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from studies.flow import Status
-from studies.study import Platform
+from protometry.studies.flow import Status
+from protometry.studies.study import Platform
 
 PROLIFIC = "https://app.prolific.com/"
 PROLIFIC_CODE = f"{PROLIFIC}submissions/complete?cc="

@@ -13,10 +13,10 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from studies.bundle import load_bundle
-from studies.placeholders import placeholders
-from studies.server.app import make_app
-from studies.store import open_store
+from protometry.studies.bundle import load_bundle
+from protometry.studies.placeholders import placeholders
+from protometry.studies.server.app import make_app
+from protometry.studies.store import open_store
 
 REQUEST_SECONDS = 20  # in which a request has to arrive as a whole
 ANSWER_SECONDS = 120  # in which its answer has to be taken

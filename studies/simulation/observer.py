@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from studies.flow import Step, expected
-from studies.questions import Answer, Answers, Question
-from studies.study import ItemKey, Study
-from studies.tasks import task_of
-from studies.tasks.task import Ability
+from protometry.studies.flow import Step, expected
+from protometry.studies.questions import Answer, Answers, Question
+from protometry.studies.study import ItemKey, Study
+from protometry.studies.tasks import task_of
+from protometry.studies.tasks.task import Ability
 
 
 @dataclass(frozen=True)

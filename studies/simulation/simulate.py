@@ -8,14 +8,14 @@ from secrets import token_hex
 
 from httpx import ASGITransport, AsyncClient
 
-from studies.bundle import load_bundle
-from studies.participants import SIMULATED, Participant, steps_of
-from studies.server.app import make_app
-from studies.server.pages import fields_of
-from studies.server.platforms import query
-from studies.simulation.browser import read_page
-from studies.simulation.observer import Observer
-from studies.store import Store, open_store
+from protometry.studies.bundle import load_bundle
+from protometry.studies.participants import SIMULATED, Participant, steps_of
+from protometry.studies.server.app import make_app
+from protometry.studies.server.pages import fields_of
+from protometry.studies.server.platforms import query
+from protometry.studies.simulation.browser import read_page
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.store import Store, open_store
 
 AT_ONCE = 50  # participants
 HOST = "study.invalid"

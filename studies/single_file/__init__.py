@@ -1,5 +1,5 @@
 """A study as files that need no server: written for participants, and read with their answers."""
 
-from studies.single_file.write import command
+from protometry.studies.single_file.write import command
 
 __all__ = ["command"]

@@ -10,13 +10,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from studies.bundle import Bundle
-from studies.flow import Status, after
-from studies.form import form_of
-from studies.participants import Participant, Visit, steps_of
-from studies.questions import read_answers
-from studies.records import read
-from studies.single_file.write import SCHEMA, first_participants
+from protometry.studies.bundle import Bundle
+from protometry.studies.flow import Status, after
+from protometry.studies.form import form_of
+from protometry.studies.participants import Participant, Visit, steps_of
+from protometry.studies.questions import read_answers
+from protometry.studies.records import read
+from protometry.studies.single_file.write import SCHEMA, first_participants
 
 
 @dataclass(frozen=True)

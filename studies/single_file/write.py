@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from run_folder.messages import counted
-from studies.bundle import Bundle, load_bundle
-from studies.participants import Participant, steps_of
-from studies.placeholders import placeholders
-from studies.server.pages import Pages
-from studies.store import Store
+from protometry.command_line.messages import counted
+from protometry.studies.bundle import Bundle, load_bundle
+from protometry.studies.participants import Participant, steps_of
+from protometry.studies.placeholders import placeholders
+from protometry.studies.server.pages import Pages
+from protometry.studies.store import Store
 
 SCHEMA = 1  # of saved answers
 

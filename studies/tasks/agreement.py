@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from studies.questions import Answers
-from studies.study import Form, Item, ItemKey
-from studies.tasks.task import Ability, Task
+from protometry.studies.questions import Answers
+from protometry.studies.study import Form, Item, ItemKey
+from protometry.studies.tasks.task import Ability, Task
 
 BELIEVED = 3  # from this point of the scale on, a prediction counts as believed
 

@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from studies.questions import Answers, Question
-from studies.study import OPTIONS, TREE_LEAVES, Form, Item, ItemKey
-from studies.tasks.task import Ability, Task
+from protometry.studies.questions import Answers, Question
+from protometry.studies.study import OPTIONS, TREE_LEAVES, Form, Item, ItemKey
+from protometry.studies.tasks.task import Ability, Task
 
 if TYPE_CHECKING:
-    from explanations.tree_path import Node, Step
+    from protometry.explanations.tree_path import Node, Step
 
 
 class Distinction(Task):

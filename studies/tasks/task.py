@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from studies.questions import Answers, Question
-from studies.study import Item, ItemKey
+from protometry.studies.questions import Answers, Question
+from protometry.studies.study import Item, ItemKey
 
 if TYPE_CHECKING:
-    from explanations.tree_path import Node, Step  # loads torch, which a server does without
+    from protometry.explanations.tree_path import Node, Step  # loads torch, which a server does without
 
 
 @dataclass(frozen=True)
 class Ability:
-    """How well a simulated participant distinguishes right from wrong, see ``studies.simulation.observer``."""
+    """How well a simulated participant distinguishes right from wrong."""
 
     policy: Literal["guesser", "believer", "ideal", "noisy", "straight_liner"] = "guesser"
     d_prime: float = 1.0

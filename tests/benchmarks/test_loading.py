@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamodules import Cub200
-from datamodules.export import export
-from datamodules.funnybirds.part_maps import label_codes
-from datamodules.photos.files import decode_image
+from protometry.datamodules import Cub200
+from protometry.datamodules.export import export
+from protometry.datamodules.funnybirds.part_maps import label_codes
+from protometry.datamodules.photos.files import decode_image
 from tests.funnybirds_tree import make_funnybirds, read_funnybirds, sketch_birds
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "loading.py"

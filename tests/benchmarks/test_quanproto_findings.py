@@ -6,7 +6,7 @@ import yaml
 
 from benchmarks.quanproto_findings import COLUMNS, DATA, PAGE, bounds, filled
 from benchmarks.quanproto_maps import PLACES, maps
-from metrics.suite import ENTRIES
+from protometry.metrics.suite import ENTRIES
 from tests.tiny_runs import fit
 
 SWEEP = yaml.safe_load((PAGE.parents[2] / "configs/sweep/quanproto.yaml").read_text("utf-8"))

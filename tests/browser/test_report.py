@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.html import Limits, build_comparison, build_report
+from protometry.reports.html import Limits, build_comparison, build_report
 from tests.lightning_modules.registry import tiny_birds
 from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from studies.flow import expected
-from studies.participants import read_database
-from studies.server.app import make_app
-from studies.server.serve import _listening
-from studies.single_file.read import read_folder
-from studies.single_file.write import write_files
-from studies.store import open_store
+from protometry.studies.flow import expected
+from protometry.studies.participants import read_database
+from protometry.studies.server.app import make_app
+from protometry.studies.server.serve import _listening
+from protometry.studies.single_file.read import read_folder
+from protometry.studies.single_file.write import write_files
+from protometry.studies.store import open_store
 from tests.studies.toy import make_bundle
 
 pytestmark = pytest.mark.browser

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import datamodules
-from datamodules.photos.data_module import PhotoDataModule
+from protometry import datamodules
+from protometry.datamodules.photos.data_module import PhotoDataModule
 from tests.cub_tree import add_image_labels, make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.awa2 import VISIBLE, AwA2, AwA2Dataset, read_predicates
-from datamodules.photos.download import Archive
+from protometry.datamodules.awa2 import VISIBLE, AwA2, AwA2Dataset, read_predicates
+from protometry.datamodules.photos.download import Archive
 from tests.photo_trees import HIDDEN, edit, fingerprint, make_awa2, photo
 
 ANIMALS = ("polar+bear", "bat", "cow")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from datamodules import Cub200, SketchBirds
+from protometry.datamodules import Cub200, SketchBirds
 
 
 def birds(**options):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from datamodules.cars196 import Cars196, Cars196Dataset, read_cars
+from protometry.datamodules.cars196 import Cars196, Cars196Dataset, read_cars
 from tests.photo_trees import CORNERS, make_cars, make_cars_in_one, save_annotations
 
 FIELDS = (*CORNERS, "class", "fname")
@@ -117,7 +117,7 @@ class TestBadInput:
         def broken(path, **options):
             raise error("in the parser")
 
-        monkeypatch.setattr("datamodules.cars196.loadmat", broken)
+        monkeypatch.setattr("protometry.datamodules.cars196.loadmat", broken)
         with pytest.raises(ValueError, match=r"cars_meta\.mat: .* cannot be read: in the parser"):
             read_cars(str(folder))
 

@@ -16,12 +16,12 @@ import torch
 from jsonargparse import ArgumentParser
 from lightning import Trainer
 
-from datamodules import ImageDataModule, SketchBirds, SketchBirdsDataset
-from datamodules.check.sample import field_sizes, same_sample, sample_problems
-from datamodules.dataset import ImageLoader
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoDataset
-from datamodules.splits import SPLITS
+from protometry.datamodules import ImageDataModule, SketchBirds, SketchBirdsDataset
+from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
+from protometry.datamodules.dataset import ImageLoader
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoDataset
+from protometry.datamodules.splits import SPLITS
 from tests.cub_tree import make_cub
 from tests.datamodules.registry import FLAT, SETS, TABLE, Made
 from tests.nico_tree import make_nico

@@ -9,11 +9,11 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities.data import _update_dataloader
 from torch.utils.data import ConcatDataset, DataLoader, RandomSampler
 
-from datamodules import Cub200Dataset, ImageDataset, SketchBirds
-from datamodules.check.sample import same_sample
-from datamodules.dataset import EpochSampler, ExactSampler, ImageLoader, image_tensor, with_float_images
-from datamodules.plot import image_pixels
-from datamodules.views import SecondView, Stratified, TwoViews
+from protometry.datamodules import Cub200Dataset, ImageDataset, SketchBirds
+from protometry.datamodules.check.sample import same_sample
+from protometry.datamodules.dataset import EpochSampler, ExactSampler, ImageLoader, image_tensor, with_float_images
+from protometry.datamodules.plot import image_pixels
+from protometry.datamodules.views import SecondView, Stratified, TwoViews
 
 
 def pixels(*shape):

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico
-from datamodules.splits import SPLITS
+from protometry.datamodules import AwA2, Cars196, Cub200, FunnyBirds, ImageFolder, Nico
+from protometry.datamodules.splits import SPLITS
 from tests import photo_trees
 from tests.cub_tree import add_image_labels, make_cub
 from tests.funnybirds_tree import make_funnybirds

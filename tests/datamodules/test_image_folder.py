@@ -5,12 +5,12 @@ import shutil
 import pytest
 import torch
 
-from datamodules.check.check import check_data
-from datamodules.image_folder import ImageFolder, ImageFolderDataset, read_classes
-from datamodules.photos.class_attributes import read_attribute_table
-from datamodules.photos.folders import images_below, visible_folders
-from datamodules.photos.problems import Problems
-from datamodules.views import Stratified
+from protometry.datamodules.check.check import check_data
+from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset, read_classes
+from protometry.datamodules.photos.class_attributes import read_attribute_table
+from protometry.datamodules.photos.folders import images_below, visible_folders
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from datamodules import Cub200, SketchBirds, load_datamodule
+from protometry.datamodules import Cub200, SketchBirds, load_datamodule
 from tests.empty_checkpoint import EMPTY
 
 

@@ -9,14 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from datamodules import SketchBirds
-from datamodules.__main__ import main
-from datamodules.base import ImageDataModule
+from protometry.datamodules import SketchBirds
+from protometry.datamodules.__main__ import main
+from protometry.datamodules.base import ImageDataModule
 from tests.photo_trees import cut, make_folders
 
 
 def check_cub(root, *flags):
-    return main(["check", "--data", "datamodules.Cub200", "--data.root", str(root), "--data.image_size", "32", *flags])
+    return main(
+        [
+            "check",
+            "--data",
+            "protometry.datamodules.Cub200",
+            "--data.root",
+            str(root),
+            "--data.image_size",
+            "32",
+            *flags,
+        ]
+    )
 
 
 def test_check(cub_tree, tmp_path, monkeypatch, capsys):
@@ -40,7 +51,7 @@ def test_wrong_data(cub_tree, tmp_path):
 
 def test_folder_that_cannot_be_made_stops_before_the_work(cub_tree, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("datamodules.__main__.check_data", lambda *_: pytest.fail("the work has begun"))
+    monkeypatch.setattr("protometry.datamodules.__main__.check_data", lambda *_: pytest.fail("the work has begun"))
     (tmp_path / "runs").touch()
     with pytest.raises(OSError, match="runs"):
         check_cub(cub_tree())
@@ -50,7 +61,7 @@ def test_folder_that_cannot_be_made_stops_before_the_work(cub_tree, tmp_path, mo
 
 def test_config_file(cub_tree, tmp_path):
     (tmp_path / "data.yaml").write_text(
-        f"data:\n  class_path: datamodules.Cub200\n  init_args:\n    root: {cub_tree()}\n    image_size: 32\n"
+        f"data:\n  class_path: Cub200\n  init_args:\n    root: {cub_tree()}\n    image_size: 32\n"
     )
     out = tmp_path / "out"
     main(["check", "--config", str(tmp_path / "data.yaml"), "--limit", "3", "--out", str(out)])
@@ -87,7 +98,11 @@ def test_the_config_of_a_run_is_checked_as_it_trains(tmp_path):
             "without a `class_path`. Put `--data CLASS` or a config that has it in front, or add it",
         ),
         ("limit: 3", ["--data.root=x"], "without a `class_path`. Put `--data CLASS` or a config that has it in front."),
-        ("data: {class_path: datamodules.ImageDataModule}", [], "but datamodules.ImageDataModule is abstract"),
+        (
+            "data: {class_path: protometry.datamodules.ImageDataModule}",
+            [],
+            "but protometry.datamodules.ImageDataModule is abstract",
+        ),
     ],
 )
 def test_settings_of_no_class(text, flags, said, tmp_path, monkeypatch, capsys):

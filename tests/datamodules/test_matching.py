@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.dataset import ImageDataset
-from datamodules.matching import Matched, match_classes
+from protometry.datamodules.dataset import ImageDataset
+from protometry.datamodules.matching import Matched, match_classes
 
 
 class Four(ImageDataset):

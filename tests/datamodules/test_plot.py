@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.plot import BOX_COLOR, MASK_COLOR, index_color, plot_sample
+from protometry.datamodules.plot import BOX_COLOR, MASK_COLOR, index_color, plot_sample
 
 
 def sample(**fields):

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from datamodules.sample import FIELDS, Batch, Capabilities, Sample, sample_key
+from protometry.datamodules.sample import FIELDS, Batch, Capabilities, Sample, sample_key
 
 FLAGS = [field.name for field in fields(Capabilities)]
 

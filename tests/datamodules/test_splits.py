@@ -6,7 +6,15 @@ import warnings
 import pytest
 import torch
 
-from datamodules.splits import Population, class_weights, cv70, given, official, read_splits, require_same_content
+from protometry.datamodules.splits import (
+    Population,
+    class_weights,
+    cv70,
+    given,
+    official,
+    read_splits,
+    require_same_content,
+)
 
 
 def population(per_class=(10, 12, 8), **changes):

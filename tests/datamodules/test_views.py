@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules import Cub200, SketchBirds
-from datamodules.check.sample import same_sample
-from datamodules.dataset import image_tensor
-from datamodules.plot import image_pixels
-from datamodules.sample import sample_key
-from datamodules.splits import SPLITS
-from datamodules.transforms.continuity import continuity_view
-from datamodules.transforms.photo import geometric_part
-from datamodules.transforms.training_views import _colour_augmentation, training_views
-from datamodules.views import SecondView, Stratified, TwoViews, stratified_rows
+from protometry.datamodules import Cub200, SketchBirds
+from protometry.datamodules.check.sample import same_sample
+from protometry.datamodules.dataset import image_tensor
+from protometry.datamodules.plot import image_pixels
+from protometry.datamodules.sample import sample_key
+from protometry.datamodules.splits import SPLITS
+from protometry.datamodules.transforms.continuity import continuity_view
+from protometry.datamodules.transforms.photo import geometric_part
+from protometry.datamodules.transforms.training_views import _colour_augmentation, training_views
+from protometry.datamodules.views import SecondView, Stratified, TwoViews, stratified_rows
 
 
 def picture(seed=0, side=16):

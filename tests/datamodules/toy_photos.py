@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datamodules.photos.data_module import PhotoDataModule
-from datamodules.photos.dataset import PhotoDataset, PhotoTable
-from datamodules.photos.verify import ImageFile
-from datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.photos.data_module import PhotoDataModule
+from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.transforms.photo import PhotoTransform
 from tests.photo_trees import photo
 
 

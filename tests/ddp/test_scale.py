@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import distributed
 
-from callbacks import Interpretability
-from callbacks.phases.projection import nearest_patches
-from datamodules.dataset import ExactSampler, ImageLoader
-from evaluation.evaluate import evaluate
-from evaluation.hardware import Hardware
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
+from protometry.callbacks import Interpretability
+from protometry.callbacks.phases.projection import nearest_patches
+from protometry.datamodules.dataset import ExactSampler, ImageLoader
+from protometry.evaluation.evaluate import evaluate
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
 from tests.ddp_pool import DdpPool
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import as_launched, fit

@@ -15,16 +15,16 @@ import pytest
 import torch
 from lightning import Callback
 
-from callbacks import Interpretability
-from callbacks.evaluation.threshold import fit_threshold
-from callbacks.phases.percentiles import concept_percentiles
-from datamodules import SketchBirds
-from evaluation.evaluate import evaluate
-from evaluation.hardware import Hardware
-from evaluation.predict import predict
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
-from lightning_modules import ConceptBottleneck, ProtoPool
+from protometry.callbacks import Interpretability
+from protometry.callbacks.evaluation.threshold import fit_threshold
+from protometry.callbacks.phases.percentiles import concept_percentiles
+from protometry.datamodules import SketchBirds
+from protometry.evaluation.evaluate import evaluate
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.predict import predict
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.lightning_modules import ConceptBottleneck, ProtoPool
 from tests.tiny_runs import (
     DATA,
     SLOWLY,

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from lightning import Trainer
 
-from evaluation import evaluate
-from evaluation.trainer import quiet_trainer
+from protometry.evaluation import evaluate
+from protometry.evaluation.trainer import quiet_trainer
 
 
 def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_path):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from callbacks import Interpretability
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
+from protometry.callbacks import Interpretability
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from explanations.relevance.recorder import record
-from explanations.relevance.tape import Tape
-from lightning_modules import ProtoPNet
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.geometry import Geometry
+from protometry.explanations.relevance.recorder import record
+from protometry.explanations.relevance.tape import Tape
+from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.geometry import Geometry
 
 
 def moved_statistics(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from explanations.concept_activation import CoAM
-from explanations.control import Random
-from explanations.explainer import Explainer
-from explanations.gradients import GradCAM, InputXGradient
-from explanations.integrated_gradients import IntegratedGradients
-from explanations.relevance.prp_and_lrp import LRP, PRP
-from explanations.summed_maps import BoxMaps, SummedMaps
-from explanations.upsample import Upsample
+from protometry.explanations.concept_activation import CoAM
+from protometry.explanations.control import Random
+from protometry.explanations.explainer import Explainer
+from protometry.explanations.gradients import GradCAM, InputXGradient
+from protometry.explanations.integrated_gradients import IntegratedGradients
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
+from protometry.explanations.summed_maps import BoxMaps, SummedMaps
+from protometry.explanations.upsample import Upsample
 
 EXPLAINERS: dict[str, Callable[[], Explainer]] = {
     "Upsample": Upsample,

@@ -3,8 +3,8 @@
 import matplotlib
 import pytest
 
-from explanations.charts import chart, styled, to_picture
-from explanations.views import cut_text, font_of
+from protometry.explanations.charts import chart, styled, to_picture
+from protometry.explanations.views import cut_text, font_of
 
 
 @styled

@@ -1,7 +1,7 @@
 import torch
 
-from explanations import CoAM, Targets
-from lightning_modules import Classifier, ConceptBottleneck
+from protometry.explanations import CoAM, Targets
+from protometry.lightning_modules import Classifier, ConceptBottleneck
 from tests.explanations.small_models import rand
 
 

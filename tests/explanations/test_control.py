@@ -3,12 +3,12 @@ import math
 import pytest
 import torch
 
-from explanations.control import Random
-from explanations.explainer import Targets
-from explanations.upsample import Upsample
-from lightning_modules.geometry import Layer
-from metrics.primitives.perturbation import keyed_noise
-from metrics.primitives.regions import percentile_mask
+from protometry.explanations.control import Random
+from protometry.explanations.explainer import Targets
+from protometry.explanations.upsample import Upsample
+from protometry.lightning_modules.geometry import Layer
+from protometry.metrics.primitives.perturbation import keyed_noise
+from protometry.metrics.primitives.regions import percentile_mask
 from tests.explanations.small_models import MeanPooled, rand
 
 SIZE = (24, 40)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from explanations.decision import decide
-from lightning_modules.contract import DecidesByTree, ModelOutput, UnitTable
-from lightning_modules.heads.tree import SoftTree
+from protometry.explanations.decision import decide
+from protometry.lightning_modules.contract import DecidesByTree, ModelOutput, UnitTable
+from protometry.lightning_modules.heads.tree import SoftTree
 from tests.lightning_modules.registry import MODELS
 from tests.rounding import tolerance
 

@@ -8,10 +8,10 @@ import zlib
 import pytest
 import torch
 
-from callbacks.phases.pruning import Prunable
-from explanations.explainer import Targets
-from explanations.gradients import GradCAM
-from explanations.upsample import Upsample
+from protometry.callbacks.phases.pruning import Prunable
+from protometry.explanations.explainer import Targets
+from protometry.explanations.gradients import GradCAM
+from protometry.explanations.upsample import Upsample
 from tests.explanations.registry import EXPLAINERS
 from tests.explanations.small_models import rand
 from tests.lightning_modules.registry import NETWORKS

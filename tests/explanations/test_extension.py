@@ -2,8 +2,8 @@
 
 import torch
 
-from callbacks import Interpretability
-from explanations import Explainer, Targets
+from protometry.callbacks import Interpretability
+from protometry.explanations import Explainer, Targets
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.pages import run_page

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from explanations.explainer import Targets
-from explanations.gradients import GradCAM, GraphOutput, InputXGradient
-from explanations.integrated_gradients import IntegratedGradients
-from explanations.upsample import upsample_maps
-from lightning_modules.geometry import Layer
+from protometry.explanations.explainer import Targets
+from protometry.explanations.gradients import GradCAM, GraphOutput, InputXGradient
+from protometry.explanations.integrated_gradients import IntegratedGradients
+from protometry.explanations.upsample import upsample_maps
+from protometry.lightning_modules.geometry import Layer
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn
 
 H, W = SIZE = (4, 6)

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from explanations.explainer import Targets
-from explanations.summed_maps import BoxMaps, SummedMaps, class_weights
-from explanations.upsample import upsample_maps
-from lightning_modules.contract import UnitTable
+from protometry.explanations.explainer import Targets
+from protometry.explanations.summed_maps import BoxMaps, SummedMaps, class_weights
+from protometry.explanations.upsample import upsample_maps
+from protometry.lightning_modules.contract import UnitTable
 from tests.explanations.small_models import MeanPooled, rand, randn
 
 # two classes; class 0 owns units 0 and 2, class 1 owns 1 and 2
@@ -91,7 +91,7 @@ def test_boxes_of_the_released_code_by_hand():
 def test_boxes_in_any_batch(monkeypatch):
     images, classes = randn(5, 3, 9, 7), torch.tensor([[0, 1], [1, 0], [0, -1], [1, 1], [-1, 0]])
     together = explain(BoxMaps(), images, classes)
-    monkeypatch.setattr("explanations.summed_maps._PIXELS_AT_ONCE", 2 * 9 * 7)
+    monkeypatch.setattr("protometry.explanations.summed_maps._PIXELS_AT_ONCE", 2 * 9 * 7)
     alone = torch.cat([explain(BoxMaps(), images[b : b + 1], classes[b : b + 1]) for b in range(5)])
     close(explain(BoxMaps(), images, classes), together, equal_nan=True)
     close(alone, together, equal_nan=True)

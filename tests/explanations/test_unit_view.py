@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from explanations import Random, Upsample, unit_tile, unit_view, unit_views
-from explanations.heat import heat_map, scale_of
-from explanations.unit_view import part_in
-from explanations.views import png
-from lightning_modules import Classifier
-from metrics.functional import bounding_boxes, clip_saliency
+from protometry.explanations import Random, Upsample, unit_tile, unit_view, unit_views
+from protometry.explanations.heat import heat_map, scale_of
+from protometry.explanations.unit_view import part_in
+from protometry.explanations.views import png
+from protometry.lightning_modules import Classifier
+from protometry.metrics.functional import bounding_boxes, clip_saliency
 
 BOX_COLOUR, WHITE = (255, 140, 0), (255, 255, 255)
 

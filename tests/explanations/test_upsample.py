@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from explanations.explainer import Targets
-from explanations.upsample import Upsample, upsample_maps
-from lightning_modules.geometry import Geometry, Layer
+from protometry.explanations.explainer import Targets
+from protometry.explanations.upsample import Upsample, upsample_maps
+from protometry.lightning_modules.geometry import Geometry, Layer
 from tests.explanations.small_models import MeanPooled, rand, randn
 
 MODES = ["bicubic", "bilinear", "nearest"]

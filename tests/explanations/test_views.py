@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image, ImageColor
 
-from explanations.views import BOX_COLOUR, crop, draw_box, draw_numbered, fit, scaled_box, sheet, to_image
+from protometry.explanations.views import BOX_COLOUR, crop, draw_box, draw_numbered, fit, scaled_box, sheet, to_image
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 import torch
 
-import train
-from callbacks.run import checkpoint as checkpoint_module
+from protometry.callbacks.run import checkpoint as checkpoint_module
+from protometry.scripts import train
 from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
 
 
@@ -24,7 +24,10 @@ def files(folder):
         ("--model.protos=3", "'protos' is not accepted"),
         ("--modle.preset=sketch", "modle.preset"),
         ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
-        ("--model=lightning_modules.ProtoPnet", "'ProtoPnet'. Did you mean 'lightning_modules.ProtoPNet'?"),
+        (
+            "--model=protometry.lightning_modules.ProtoPnet",
+            "'ProtoPnet'. Did you mean 'protometry.lightning_modules.ProtoPNet'?",
+        ),
         ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=smal", "'full'.*Got value: smal. Did you mean 'small'"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
@@ -93,7 +96,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--checkpoint.monitor=general/accuracy", "Expected argument `monitor` to be a validation key"),
         ("--checkpoint.monitor=val/general/acc", "Expected argument `monitor` to be one of .*'val/general/accuracy'"),
         ("--checkpoint.mode=min", "`mode` to be 'max', because larger values of val/general/accuracy .* but got 'min'"),
-        ("--media.explainer=explanations.CoAM", "Expected argument `explainer` to support the model, but"),
+        ("--media.explainer=protometry.explanations.CoAM", "Expected argument `explainer` to support the model, but"),
         ("--evaluation.suite=[]", "Expected argument `suite` to name at least one metric, but got none"),
         ("--evaluation.suite=[genral]", "Expected argument `suite` to hold names among .*'general'.*got .'genral'"),
         ("--data.image_size=8", "Expected argument `image_size` to be at least 16"),
@@ -101,7 +104,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--data.num_workers=1000000000", "Expected argument `num_workers` to be at most 1024, but got 1000000000"),
         ("--runs=", "Expected `runs` to name a folder, but got ''"),
         ("--data.eval_batch_size=0", "Expected argument `eval_batch_size` to be at least 1"),
-        ("--trainer.logger={class_path: callbacks.RunWandbLogger, init_args: {save_dir: ''}}", "`save_dir`"),
+        ("--trainer.logger={class_path: protometry.callbacks.RunWandbLogger, init_args: {save_dir: ''}}", "`save_dir`"),
     ],
 )
 def test_what_is_refused_before_training(argument, message, tmp_path):
@@ -121,7 +124,7 @@ def test_a_section_of_a_config_that_is_null(section, tmp_path):
 def test_a_corrected_start_takes_the_same_folder(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(ValueError, match="`monitor`"):
-        fit(folder, "--checkpoint.monitor=val/general/acc", "--trainer.logger=callbacks.RunWandbLogger")
+        fit(folder, "--checkpoint.monitor=val/general/acc", "--trainer.logger=protometry.callbacks.RunWandbLogger")
     assert not folder.exists()  # no W&B run has started
     fit(folder, "--trainer.max_epochs=1")
     assert last(folder)["global_step"] == STEPS_PER_EPOCH
@@ -185,7 +188,11 @@ def test_a_run_within_another(run_copy, finished_run):
         ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the run, 3 requested"),
         ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the run, 1 reques"),
         ("last", "--model.phases.new=null", "others. model.phases.new: nothing in the run, None requested. Use"),
-        ("last", "--model=lightning_modules.Classifier", "model: tests.tiny_runs.NoisyProtoPNet in the run, "),
+        (
+            "last",
+            "--model=protometry.lightning_modules.Classifier",
+            "model: tests.tiny_runs.NoisyProtoPNet in the run, ",
+        ),
         ("last", "--data.batch_size=8", "data.batch_size: 12 in the run, 8 requested"),
         ("last", "--data.test_size=null", "data.test_size: 33 in the run, None requested"),
         ("last", "--seed_everything=1", "data.seed: 0 in the run, 1 requested"),

@@ -19,17 +19,16 @@ import torch
 import torchvision
 from PIL import Image
 
-import datamodules.__main__
-import evaluate
-import studies.__main__
-import sweeps.__main__
-import train
+import protometry.datamodules.__main__
+import protometry.studies.__main__
+import protometry.sweeps.__main__
+from protometry.scripts import evaluate, train
 from tests.cub_tree import make_cub
 from tests.pages import ADD_PAGES, DOCS, PAGES, blocks, run_page
 from tests.tiny_runs import ROOT, fit_learning
 
-MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": studies.__main__.main}
-MAIN |= {"datamodules": datamodules.__main__.main, "sweeps": sweeps.__main__.main}
+MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": protometry.studies.__main__.main}
+MAIN |= {"datamodules": protometry.datamodules.__main__.main, "sweeps": protometry.sweeps.__main__.main}
 YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
 STUDY = "studies/birds"  # of docs/studies.md
 BLOCKS = [
@@ -76,7 +75,7 @@ def place(tmp_path_factory):
     shutil.copy(ROOT / "configs/study/consent.md", place)
     for model, names in RUNS.items():
         trained = place / "trained" / model
-        with mock.patch("evaluation.evaluate.build_report"):
+        with mock.patch("protometry.evaluation.evaluate.build_report"):
             fit_learning(trained, "--test_after_fit=true", "--data.test_size=20", model=model)
         for name in names:
             shutil.copytree(trained, place / "runs" / name)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import datamodules
-import train
-from callbacks import Interpretability, PhaseSchedule
-from callbacks.phases.schedule import ACTIONS
-from reports.published.numbers import published
+from protometry import datamodules
+from protometry.callbacks import Interpretability, PhaseSchedule
+from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.reports.published.numbers import published
+from protometry.scripts import train
 from tests.cub_tree import make_cub
 from tests.datamodules.registry import SETS
 from tests.tiny_runs import ROOT
@@ -46,7 +46,9 @@ def test_there_are_configs():
 def test_every_data_module_has_a_config():
     modules = {path.removeprefix("configs/data/").removesuffix(".yaml") for path in CONFIGS if "/data/" in path}
     kinds = [kind for name in datamodules.__all__ if not inspect.isabstract(kind := getattr(datamodules, name))]
-    assert modules == {kind.__module__.split(".")[1] for kind in kinds if kind.__module__ != "datamodules.load"}
+    assert modules == {
+        kind.__module__.split(".")[1] for kind in kinds if kind.__module__ != "protometry.datamodules.load"
+    }
 
 
 @pytest.mark.parametrize(

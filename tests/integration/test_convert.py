@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import evaluate
-import train
-from datamodules import SketchBirds
-from lightning_modules import PIPNet, ProtoPNet
-from lightning_modules.released import FORMATS
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import PIPNet, ProtoPNet
+from protometry.lightning_modules.released import FORMATS
+from protometry.scripts import evaluate, train
 from tests.lightning_modules.test_released import RELEASED, SIZES, build, their_logits, write
 
 DATA = {"preset": "tiny", "image_size": 64, "train_size": 16, "val_size": 8, "test_size": 16}
@@ -26,7 +25,7 @@ def convert(name, *more):
     args = ["convert", "--runs", ".", "--experiment", "theirs", "--state_dict", "released.pth"]
     args += ["--model", f"lightning_modules.{kind.__name__}", f"--model.backbone={backbone}"]
     args += [f"--model.{key}={value}" for key, value in SIZES[kind].items()]
-    args += ["--data", "datamodules.SketchBirds", *(f"--data.{key}={value}" for key, value in DATA.items())]
+    args += ["--data", "protometry.datamodules.SketchBirds", *(f"--data.{key}={value}" for key, value in DATA.items())]
     train.main([*args, "--trainer.accelerator=cpu", *more])
 
 

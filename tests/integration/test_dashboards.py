@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks import read_checkpoint
-from callbacks.run.curves import training_curves
-from explanations.charts import to_picture
+from protometry.callbacks import read_checkpoint
+from protometry.callbacks.run.curves import training_curves
+from protometry.explanations.charts import to_picture
 from tests.pages import DOCS
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
 from tests.wandb_files import history, pictures, segments, table

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import evaluate
-from datamodules import load_datamodule
-from datamodules.export import export
-from datamodules.sketch_birds import SketchBirds
-from metrics.suite import resolve
+from protometry.datamodules import load_datamodule
+from protometry.datamodules.export import export
+from protometry.datamodules.sketch_birds import SketchBirds
+from protometry.metrics.suite import resolve
+from protometry.scripts import evaluate
 from tests.photo_trees import make_cars, write_attributes
 from tests.tiny_runs import fit, run_evaluation
 

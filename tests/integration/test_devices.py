@@ -16,25 +16,31 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from callbacks import Interpretability, PhaseSchedule
-from callbacks.phases.projection import nearest_patches, source_table
-from datamodules.dataset import with_float_images
-from explanations import Targets
-from lightning_modules.contract import Projectable, SelectsFeatures
-from metrics.primitives.perturbation import normal_quantiles
-from metrics.suite import resolve
+from protometry.callbacks import Interpretability, PhaseSchedule
+from protometry.callbacks.phases.projection import nearest_patches, source_table
+from protometry.datamodules.dataset import with_float_images
+from protometry.explanations import Targets
+from protometry.lightning_modules.contract import Projectable, SelectsFeatures
+from protometry.metrics.primitives.perturbation import normal_quantiles
+from protometry.metrics.suite import resolve
 from tests.engine_runs import Run
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 ROOMS = ("callbacks", "datamodules", "explanations", "lightning_modules", "metrics")
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
-CHECK, FINITE = "explanations.explainer._check", "callbacks.forward.observer.refuse_broken"
-LADDER, AMPLIFIED = "explanations.relevance.rules.settle", "explanations.relevance.prp_and_lrp.attribute"
-FIRST = "metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
-OWNED, NAMED = "callbacks.evaluation.clean_view.owned_units", "metrics.facts.named"  # once per pass
-SUMMED, BOXES = "explanations.summed_maps", "explanations.summed_maps._boxes"
-PROJECTION = "callbacks.phases.projection.patch_distances"
+CHECK, FINITE = "protometry.explanations.explainer._check", "protometry.callbacks.forward.observer.refuse_broken"
+LADDER, AMPLIFIED = (
+    "protometry.explanations.relevance.rules.settle",
+    "protometry.explanations.relevance.prp_and_lrp.attribute",
+)
+FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
+OWNED, NAMED = (
+    "protometry.callbacks.evaluation.clean_view.owned_units",
+    "protometry.metrics.facts.named",
+)  # once per pass
+SUMMED, BOXES = "protometry.explanations.summed_maps", "protometry.explanations.summed_maps._boxes"
+PROJECTION = "protometry.callbacks.phases.projection.patch_distances"
 BATCH = {
     "image": torch.zeros(4, 3, 32, 32), "second_view": torch.zeros(4, 3, 32, 32),
     "label": torch.zeros(4, dtype=torch.int64), "sample_key": torch.zeros(4, dtype=torch.int64),
@@ -164,7 +170,7 @@ def test_no_step_of_a_model_waits(cuda, name):
     cuda.answer = 1  # the loss is finite
     for index in {frozenset(phase.losses): index for index, phase in enumerate(phases)}.values():
         model.enter_phase(index)
-        cuda.places.pop("lightning_modules.heads.slots.read_seed", None)  # once per phase
+        cuda.places.pop("protometry.lightning_modules.heads.slots.read_seed", None)  # once per phase
         loss = model.training_step(batch, 0)
         schedule.on_train_batch_end(model.trainer, model, {"loss": loss}, batch, 0)
     if isinstance(model, SelectsFeatures):

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from callbacks import Interpretability
-from explanations import Upsample
-from metrics.suite import FAMILIES, resolve
+from protometry.callbacks import Interpretability
+from protometry.explanations import Upsample
+from protometry.metrics.suite import FAMILIES, resolve
 from tests.engine_runs import run_engine, values
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, NETWORKS, tiny_birds

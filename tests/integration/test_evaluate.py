@@ -9,23 +9,23 @@ import pytest
 import torch
 from PIL import Image
 
-import evaluate
-from callbacks import Interpretability
-from datamodules import SketchBirdsDataset, load_datamodule
-from evaluation.evaluate import evaluate as evaluate_request
-from evaluation.hardware import Hardware
-from evaluation.request import Request
-from evaluation.trained_model import TrainedModel
-from explanations import BoxMaps, SummedMaps
-from explanations.views import to_image
-from lightning_modules import load_model
-from metrics.functional import part_thresholds
-from metrics.suite import resolve
-from reports.pictures.funnybirds.parts import read_birds
-from reports.results.runs import collect
-from reports.results.values_csv import PREDICTION
-from reports.tables.run_tables import markdown
-from run_folder.user_path import shown
+from protometry.callbacks import Interpretability
+from protometry.command_line.user_path import shown
+from protometry.datamodules import SketchBirdsDataset, load_datamodule
+from protometry.evaluation.evaluate import evaluate as evaluate_request
+from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.request import Request
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.explanations import BoxMaps, SummedMaps
+from protometry.explanations.views import to_image
+from protometry.lightning_modules import load_model
+from protometry.metrics.functional import part_thresholds
+from protometry.metrics.suite import resolve
+from protometry.reports.pictures.funnybirds.parts import read_birds
+from protometry.reports.results.runs import collect
+from protometry.reports.results.values_csv import PREDICTION
+from protometry.reports.tables.run_tables import markdown
+from protometry.scripts import evaluate
 from tests.tiny_runs import fit, run_evaluation
 
 CPU = Hardware("cpu")
@@ -136,7 +136,7 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
     checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
-    monkeypatch.setattr("reports.results.scores_file.find_spec", lambda name: None)
+    monkeypatch.setattr("protometry.reports.results.scores_file.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"the package pyarrow for `--scores parquet`.*\[parquet\]"):
         run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
     assert not list(folder.glob("scores.*"))
@@ -293,7 +293,9 @@ def other_birds(tmp_path):
             (tmp_path / "birds" / name).mkdir(parents=True, exist_ok=True)
             Image.fromarray(birds.image(index)).save(tmp_path / "birds" / name / f"{index}.png")
     config = tmp_path / "other.yaml"
-    config.write_text(f"data:\n  class_path: datamodules.ImageFolder\n  init_args: {{root: {tmp_path / 'birds'}}}\n")
+    config.write_text(
+        f"data:\n  class_path: protometry.datamodules.ImageFolder\n  init_args: {{root: {tmp_path / 'birds'}}}\n"
+    )
     return config
 
 
@@ -340,15 +342,21 @@ def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, mo
     [
         ("data: [", "`data` to be a yaml file as in configs/data, but while parsing"),
         ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
-        ("data: {class_path: datamodules.Nope}", "to name a data module, but got 'datamodules.Nope'"),
-        ("data: {class_path: datamodules.Cub200}", "other.yaml to set `data.init_args.root`, .*pass `--data_root DIR`"),
+        (
+            "data: {class_path: protometry.datamodules.Nope}",
+            "to name a data module, but got 'protometry.datamodules.Nope'",
+        ),
+        (
+            "data: {class_path: protometry.datamodules.Cub200}",
+            "other.yaml to set `data.init_args.root`, .*pass `--data_root DIR`",
+        ),
         ("data: {class_path: nowhere.Nope}", "to be importable, but No module named 'nowhere'"),
         (
-            "data: {class_path: datamodules.SketchBirds, init_args: {prest: tiny}}",
+            "data: {class_path: protometry.datamodules.SketchBirds, init_args: {prest: tiny}}",
             "arguments of SketchBirds, but .*prest",
         ),
         (
-            "data: {class_path: datamodules.SketchBirds, init_args: {image_size: 64}}",
+            "data: {class_path: protometry.datamodules.SketchBirds, init_args: {image_size: 64}}",
             r"the model's, \[32, 32\], but got 64",
         ),
     ],
@@ -406,7 +414,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     first = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
     run_evaluation(evaluated_copy)
     run_evaluation(evaluated_copy, "--split", "val", "--suite", "general")
-    run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
+    run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "protometry.explanations.Random", "--top_k", "2")
     run_evaluation(evaluated_copy, "--suite", "general/f1,class_representation")
     run_evaluation(evaluated_copy, "--seed", "7", "--suite", "general")
     result = {path.parent.name: strict(path) for path in (evaluated_copy / "evaluation").rglob("metrics.json")}
@@ -423,7 +431,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     former = f"last-step20-test-quanproto-limit=5-asked_explainer=random.{options}-top_k=2"
     shutil.move(evaluated_copy / "evaluation" / sorted(result)[4], evaluated_copy / "evaluation" / former)
     with pytest.raises(FileExistsError, match=f"{re.escape(former)}/metrics.json holds this evaluation already"):
-        run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "explanations.Random", "--top_k", "2")
+        run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "protometry.explanations.Random", "--top_k", "2")
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
     files = evaluated_copy / "evaluation" / "last-step20-test-general.f1-class_representation"
     assert {path.name for path in files.iterdir()} == {
@@ -551,7 +559,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     (flat / "bad.png").write_bytes(b"no image")
     (tmp_path / "mine.csv").write_text("mine")
     mine = [*command, "--output", str(tmp_path / "mine.csv"), "--image"]
-    monkeypatch.setattr("datamodules.photos.photo_files.shows_crops", lambda _: True)
+    monkeypatch.setattr("protometry.datamodules.photos.photo_files.shows_crops", lambda _: True)
     with (
         pytest.raises(ValueError, match=r"2 of 10 files are not: .*bad.png.*there is none at .*none.png"),
         pytest.warns(UserWarning, match="trained on crops"),
@@ -639,7 +647,7 @@ def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_c
 
 
 def test_an_explainer_of_classes_makes_no_pages(evaluated_copy, capsys):
-    classes_only = ["--explainer", "explanations.SummedMaps"]
+    classes_only = ["--explainer", "protometry.explanations.SummedMaps"]
     run_evaluation(evaluated_copy, "--suite", "localisation/energy", "--limit", "4", "--report", "true", *classes_only)
     assert "no pages: explainer 'ssm' explains classes only\n" in capsys.readouterr().out
     assert not list(evaluated_copy.glob("evaluation/*ssm*/report"))

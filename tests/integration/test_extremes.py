@@ -6,12 +6,12 @@ from itertools import product
 import pytest
 import torch
 
-import lightning_modules
-from callbacks.phases.schedule import ACTIONS
-from datamodules import ImageFolder, SketchBirds
-from lightning_modules.contract import FitsConcepts
-from lightning_modules.heads.sparse_head import vary
-from metrics.suite import build, resolve
+from protometry import lightning_modules
+from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.datamodules import ImageFolder, SketchBirds
+from protometry.lightning_modules.contract import FitsConcepts
+from protometry.lightning_modules.heads.sparse_head import vary
+from protometry.metrics.suite import build, resolve
 from tests.datamodules.registry import SETS
 from tests.lightning_modules.test_contract import after_every_action, assert_consistent, images, seen
 from tests.metrics.test_suite import facts

@@ -11,12 +11,12 @@ import pytest
 import torch
 from lightning import seed_everything
 
-from callbacks import Interpretability
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.projection import nearest_patches
-from datamodules.dataset import image_tensor
-from lightning_modules.contract import Projectable
-from metrics.suite import resolve
+from protometry.callbacks import Interpretability
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.projection import nearest_patches
+from protometry.datamodules.dataset import image_tensor
+from protometry.lightning_modules.contract import Projectable
+from protometry.metrics.suite import resolve
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance

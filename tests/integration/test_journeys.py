@@ -11,11 +11,11 @@ import torch
 import yaml
 from PIL import Image
 
-import evaluate
-import studies.__main__ as studies
-from callbacks.run.curves import TrainingCurves
-from datamodules import load_datamodule
-from lightning_modules import load_model
+import protometry.studies.__main__ as studies
+from protometry.callbacks.run.curves import TrainingCurves
+from protometry.datamodules import load_datamodule
+from protometry.lightning_modules import load_model
+from protometry.scripts import evaluate
 from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def fit_all(folder: Path, *more: str, **kinds: Any) -> None:
 
     The curves of the training are the same for all models.
     """
-    with mock.patch("evaluation.evaluate.build_report"), mock.patch.object(TrainingCurves, "_draw"):
+    with mock.patch("protometry.evaluation.evaluate.build_report"), mock.patch.object(TrainingCurves, "_draw"):
         fit_learning(folder, *ALL, *more, **kinds, drawn=True)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from run_folder.lock import LOCK, only_process
+from protometry.run_folder.lock import LOCK, only_process
 from tests.tiny_runs import differences, fit, run_evaluation, state
 
 FORK = multiprocessing.get_context("fork")  # a process that has imported everything
@@ -92,7 +92,7 @@ def hold(folder, worker, held):
 
 def test_a_second_process_ends_before_it_starts_anything(run_copy, monkeypatch):
     worker, evaluation = FORK.Value("i", 0), run_copy / "evaluation"
-    again = partial(fit, run_copy, "--ckpt_path", "last", "--trainer.logger=callbacks.RunWandbLogger")
+    again = partial(fit, run_copy, "--ckpt_path", "last", "--trainer.logger=protometry.callbacks.RunWandbLogger")
     for folder, start in ((run_copy, again), (evaluation, partial(run_evaluation, run_copy))):
         held = FORK.Event()
         process = FORK.Process(target=hold, args=(folder, worker, held))

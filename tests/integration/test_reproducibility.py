@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules import Cub200, SketchBirds
+from protometry.datamodules import Cub200, SketchBirds
 from tests.tiny_runs import DATA, StopError, differences, fit, last, state, stop_at
 
 pytestmark = pytest.mark.slow
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 OTHER_WAYS = [
     "--data.num_workers=2",
     "--data.eval_batch_size=7",
-    "--trainer.logger=[{class_path: callbacks.RunCSVLogger}, {class_path: callbacks.RunWandbLogger}]",
+    "--trainer.logger=[{class_path: RunCSVLogger}, {class_path: RunWandbLogger}]",
     "--trainer.log_every_n_steps=1",
     "--trainer.check_val_every_n_epoch=2",
     "--media.limit=1",

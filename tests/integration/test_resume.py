@@ -11,10 +11,9 @@ import pytest
 from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-import evaluate
-import train
-from callbacks import RunCheckpoint
-from run_folder.command_line import from_shell
+from protometry.callbacks import RunCheckpoint
+from protometry.command_line.parser import from_shell
+from protometry.scripts import evaluate, train
 from tests.tiny_runs import (
     EPOCHS,
     SLOWLY,

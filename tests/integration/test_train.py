@@ -11,9 +11,9 @@ import wandb
 import yaml
 from lightning import Callback
 
-import train
-from callbacks import read_checkpoint
-from callbacks.run import wandb_logger
+from protometry.callbacks import read_checkpoint
+from protometry.callbacks.run import wandb_logger
+from protometry.scripts import train
 from tests.tiny_runs import EPOCHS, ROOT, STEPS_PER_EPOCH, differences, fit, fit_args, state
 from tests.wandb_files import segments
 
@@ -90,7 +90,7 @@ def test_a_larger_suite_is_computed_every_second_epoch(tmp_path):
     ("val/completeness/psc", ["--evaluation.validation_suite=[completeness/psc]", "--evaluation.every_n_epochs=2"]),
 ])  # fmt: skip
 def test_a_value_belongs_to_the_epoch_that_measured_it(key, more, tmp_path, capsys):
-    with mock.patch("callbacks.run.explanation_media.log_confusion") as confusion:
+    with mock.patch("protometry.callbacks.run.explanation_media.log_confusion") as confusion:
         fit(tmp_path / "run", *more, "--trainer.max_epochs=3", "--explanations.every_n_epochs=1", drawn=True)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("phase")]
     assert [key in line for line in lines] == [False, True, False]
@@ -233,7 +233,7 @@ def test_what_wandb_receives(tmp_path, monkeypatch):
 
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.setattr(wandb_logger, "wandb_mode", lambda: "offline")
-    folder, loggers = tmp_path / "birds" / "first", "--trainer.logger+=callbacks.RunWandbLogger"
+    folder, loggers = tmp_path / "birds" / "first", "--trainer.logger+=protometry.callbacks.RunWandbLogger"
     args = [*fit_args(folder, loggers, "--runs", str(tmp_path), "--experiment", "birds/first")]
     train.main([*args, "--trainer.max_epochs=4", "--trainer.log_every_n_steps=3"])
     cli = train.main([*args, "--ckpt_path", "last", "--test_after_fit=true"])
@@ -260,7 +260,7 @@ def test_what_wandb_receives(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_resumed_run_continues_its_wandb_run(tmp_path):
     folder = tmp_path / "run"
-    loggers = "--trainer.logger=[{class_path: callbacks.RunCSVLogger}, {class_path: callbacks.RunWandbLogger}]"
+    loggers = "--trainer.logger=[{class_path: RunCSVLogger}, {class_path: RunWandbLogger}]"
     fit(folder, loggers, "--trainer.max_epochs=1")
     run_id = read_checkpoint(folder / "checkpoints" / "last.ckpt")["logger_run_ids"]["RunWandbLogger"]
     cli = fit(folder, loggers, "--trainer.max_epochs=2", "--ckpt_path", "last")

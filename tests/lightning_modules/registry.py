@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 
-from callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
-from datamodules.sketch_birds import SketchBirds
-from lightning_modules import (
+from protometry.callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
+from protometry.datamodules.sketch_birds import SketchBirds
+from protometry.lightning_modules import (
     QPM,
     BagNet,
     Classifier,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_modules.bagnet import BagNet
-from metrics.functional import masked_projected_gradient, misalignment_activation_change
+from protometry.lightning_modules.bagnet import BagNet
+from protometry.metrics.functional import masked_projected_gradient, misalignment_activation_change
 
 FIELDS = [9, 17, 33]
 SIZE = (48, 64)

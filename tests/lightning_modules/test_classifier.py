@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lightning_modules import Classifier
+from protometry.lightning_modules import Classifier
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 K = 8

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.svm import SVC
 
-from lightning_modules.heads.concept_bank import Examples, draw_examples, fit_concept_bank
+from protometry.lightning_modules.heads.concept_bank import Examples, draw_examples, fit_concept_bank
 
 ASKED = Examples(positives=15, negatives=20, svm_c=0.1, seed=3)
 

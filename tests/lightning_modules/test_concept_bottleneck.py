@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.percentiles import concept_percentiles
-from datamodules.sample import ClassTables
-from lightning_modules import Classifier, ConceptBottleneck
-from lightning_modules.contract import Intervenable
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.percentiles import concept_percentiles
+from protometry.datamodules.sample import ClassTables
+from protometry.lightning_modules import Classifier, ConceptBottleneck
+from protometry.lightning_modules.contract import Intervenable
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)

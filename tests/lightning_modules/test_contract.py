@@ -20,14 +20,14 @@ import torch
 from lightning import Callback, seed_everything
 from lightning.pytorch.plugins import MixedPrecision
 
-from callbacks import AtomicCheckpointIO, Interpretability
-from callbacks.phases.projection import project
-from callbacks.phases.pruning import Prunable
-from callbacks.phases.ranks import state_hash
-from callbacks.phases.schedule import ACTIONS
-from callbacks.phases.selection import select_features
-from lightning_modules import InterpretableModule
-from lightning_modules.contract import (
+from protometry.callbacks import AtomicCheckpointIO, Interpretability
+from protometry.callbacks.phases.projection import project
+from protometry.callbacks.phases.pruning import Prunable
+from protometry.callbacks.phases.ranks import state_hash
+from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.callbacks.phases.selection import select_features
+from protometry.lightning_modules import InterpretableModule
+from protometry.lightning_modules.contract import (
     FitsConcepts,
     FitsHead,
     InterpretableModel,
@@ -36,8 +36,8 @@ from lightning_modules.contract import (
     ScoresUnits,
     SelectsFeatures,
 )
-from lightning_modules.phases import FIT_HEAD, PhasePlan
-from metrics.suite import resolve
+from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
+from protometry.metrics.suite import resolve
 from tests.engine_runs import run_engine, values
 from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance

@@ -7,8 +7,8 @@ from inspect import getattr_static
 import pytest
 import torch
 
-from lightning_modules import Classifier, contract
-from lightning_modules.contract import InterpretableModel, Projectable, SourceTable, empty_sources
+from protometry.lightning_modules import Classifier, contract
+from protometry.lightning_modules.contract import InterpretableModel, Projectable, SourceTable, empty_sources
 from tests.lightning_modules.registry import MODELS, TINY_PROTOPNET
 
 

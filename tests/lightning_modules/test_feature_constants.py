@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_modules.heads.feature_constants import FeatureSums, _scaled
+from protometry.lightning_modules.heads.feature_constants import FeatureSums, _scaled
 
 F, K, CPU = 7, 3, torch.device("cpu")
 

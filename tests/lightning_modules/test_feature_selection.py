@@ -8,10 +8,15 @@ import math
 import pytest
 import torch
 
-from lightning_modules.heads.feature_assignment import assign
-from lightning_modules.heads.feature_constants import FeatureConstants
-from lightning_modules.heads.feature_search import Problem, local_optimum
-from lightning_modules.heads.feature_selection import check_sizes, find_selection, make_problem, redundancy_threshold
+from protometry.lightning_modules.heads.feature_assignment import assign
+from protometry.lightning_modules.heads.feature_constants import FeatureConstants
+from protometry.lightning_modules.heads.feature_search import Problem, local_optimum
+from protometry.lightning_modules.heads.feature_selection import (
+    check_sizes,
+    find_selection,
+    make_problem,
+    redundancy_threshold,
+)
 
 
 def constants(features, classes, seed):

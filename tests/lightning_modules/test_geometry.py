@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lightning_modules.geometry import Geometry, Layer
+from protometry.lightning_modules.geometry import Geometry, Layer
 
 HAND = Geometry(image=(7, 10), grid=(3, 4), jump=3, receptive_field=5, start=1.5)
 

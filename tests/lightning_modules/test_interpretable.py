@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lightning_modules import Classifier, ProtoPNet
-from lightning_modules.losses import cross_entropy, multilabel_margin
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.lightning_modules import Classifier, ProtoPNet
+from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
+from protometry.run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightning_modules import ProtoPNet, ProtoPool
-from lightning_modules.heads import linear_head
-from lightning_modules.heads.linear_head import _sparsest
-from lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
-from lightning_modules.phases import HeadSpec
+from protometry.lightning_modules import ProtoPNet, ProtoPool
+from protometry.lightning_modules.heads import linear_head
+from protometry.lightning_modules.heads.linear_head import _sparsest
+from protometry.lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
+from protometry.lightning_modules.phases import HeadSpec
 
 K, U = 4, 8
 LABELS = torch.arange(80) % K

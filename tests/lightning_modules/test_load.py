@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lightning_modules import BagNet, ProtoPNet, load_model
-from lightning_modules.backbones import build_backbone
+from protometry.lightning_modules import BagNet, ProtoPNet, load_model
+from protometry.lightning_modules.backbones import build_backbone
 from tests.empty_checkpoint import EMPTY
 from tests.lightning_modules.registry import MODELS
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from lightning_modules.losses import (
+from protometry.lightning_modules.losses import (
     cluster,
     cross_entropy,
     feature_diversity,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_modules import ProtoPNet
-from lightning_modules.phases import HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.phases import HeadSpec, OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from protometry.run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 CE = {"cross_entropy": 1.0}

@@ -12,14 +12,14 @@ import torch
 from lightning import Callback
 from torch.optim.lr_scheduler import CosineAnnealingLR, CosineAnnealingWarmRestarts, OneCycleLR
 
-from callbacks import Interpretability
-from callbacks.phases.pruning import ignore_silent
-from callbacks.phases.ranks import state_hash
-from callbacks.phases.schedule import ACTIONS
-from lightning_modules import Classifier
-from lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
-from lightning_modules.phases import PhasePlan, SchedulerSpec
-from lightning_modules.pipnet import PIPNet, paired
+from protometry.callbacks import Interpretability
+from protometry.callbacks.phases.pruning import ignore_silent
+from protometry.callbacks.phases.ranks import state_hash
+from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.lightning_modules import Classifier
+from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
+from protometry.lightning_modules.phases import PhasePlan, SchedulerSpec
+from protometry.lightning_modules.pipnet import PIPNet, paired
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 

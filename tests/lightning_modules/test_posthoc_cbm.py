@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from callbacks import Interpretability
-from datamodules.sample import Capabilities, ClassTables
-from lightning_modules import PosthocCBM
-from lightning_modules.concept_data import refuse_unfit_concepts
+from protometry.callbacks import Interpretability
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.lightning_modules import PosthocCBM
+from protometry.lightning_modules.concept_data import refuse_unfit_concepts
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_modules import ProtoPNet
+from protometry.lightning_modules import ProtoPNet
 from tests.lightning_modules.registry import TINY_PROTOPNET
 
 SIZE = (32, 32)

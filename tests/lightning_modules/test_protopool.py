@@ -10,14 +10,14 @@ import torch
 from lightning import Callback
 from torch import nn
 
-import callbacks.phases.projection
-import lightning_modules.protopool
-from callbacks import Interpretability, RunCheckpoint, state_hash
-from callbacks.phases.projection import project
-from datamodules.views import Stratified
-from lightning_modules.phases import Phase, PhasePlan
-from lightning_modules.protopool import ProtoPool
-from metrics.compactness.global_size import global_size
+import protometry.callbacks.phases.projection
+import protometry.lightning_modules.protopool
+from protometry.callbacks import Interpretability, RunCheckpoint, state_hash
+from protometry.callbacks.phases.projection import project
+from protometry.datamodules.views import Stratified
+from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.lightning_modules.protopool import ProtoPool
+from protometry.metrics.compactness.global_size import global_size
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)
@@ -204,7 +204,7 @@ def test_own_prototypes_have_the_most_probability(seed):
 # -- hardening and projection ----------------------------------------------------------------------------------------
 def test_hardening_keeps_assigned_prototypes_and_lists_the_others(monkeypatch):
     messages: list[str] = []
-    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", messages.append)
+    monkeypatch.setattr(protometry.lightning_modules.protopool, "rank_zero_info", messages.append)
     model = plant(make(), SLOTS)
     vectors = model.prototypes.vectors.detach().clone()
     before = model(images())
@@ -223,7 +223,7 @@ def test_hardening_keeps_assigned_prototypes_and_lists_the_others(monkeypatch):
 
 def test_nothing_to_tell_where_every_prototype_has_one_slot(monkeypatch):
     messages: list[str] = []
-    monkeypatch.setattr(lightning_modules.protopool, "rank_zero_info", messages.append)
+    monkeypatch.setattr(protometry.lightning_modules.protopool, "rank_zero_info", messages.append)
     report = plant(make(num_prototypes=6), [[0, 1], [2, 3], [4, 5]]).harden_assignment(None)
     assert report == {"assigned": 6, "unassigned": 0, "repeated_slots": 0}
     assert not messages
@@ -266,7 +266,7 @@ def test_projection_leaves_unassigned_prototypes_as_they_are():
 def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
     """Eight classes on a prototype each, four of them in the data: the others keep their vectors and are listed."""
     messages: list[str] = []
-    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", messages.append)
+    monkeypatch.setattr(protometry.callbacks.phases.projection, "rank_zero_info", messages.append)
     birds = tiny_birds()
     whole = birds.dataset
     monkeypatch.setattr(birds, "dataset", lambda split: Stratified(whole(split), 4))

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from callbacks import Interpretability, RunCheckpoint, state_hash
-from callbacks.phases.projection import nearest_patches, project
-from lightning_modules import ProtoTree
+from protometry.callbacks import Interpretability, RunCheckpoint, state_hash
+from protometry.callbacks.phases.projection import nearest_patches, project
+from protometry.lightning_modules import ProtoTree
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import StopAt, StopError, as_launched, differences
 

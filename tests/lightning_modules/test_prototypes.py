@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lightning_modules.contract import empty_sources
-from lightning_modules.heads.prototypes import BLOCK, PrototypeLayer, focal_similarity, nearest_distance
+from protometry.lightning_modules.contract import empty_sources
+from protometry.lightning_modules.heads.prototypes import BLOCK, PrototypeLayer, focal_similarity, nearest_distance
 
 close = torch.testing.assert_close
 

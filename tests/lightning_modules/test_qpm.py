@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning import Callback, seed_everything
 
-from lightning_modules import QPM
+from protometry.lightning_modules import QPM
 from tests.lightning_modules.registry import selected_qpm, tiny_birds, tiny_trainer
 
 SIZE = (32, 32)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torchvision.transforms.functional import normalize
 
-from callbacks import state_hash
-from lightning_modules import BagNet, PIPNet, ProtoPNet, ProtoPool, ProtoTree, load_released
-from lightning_modules.heads.tree import LEFT, RIGHT, SOFT
-from lightning_modules.released import FORMATS
+from protometry.callbacks import state_hash
+from protometry.lightning_modules import BagNet, PIPNet, ProtoPNet, ProtoPool, ProtoTree, load_released
+from protometry.lightning_modules.heads.tree import LEFT, RIGHT, SOFT
+from protometry.lightning_modules.released import FORMATS
 from tests.lightning_modules import released_models as theirs
 from tests.lightning_modules.released_models import SIZE, K
 

@@ -8,8 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
-from lightning_modules.heads import sparse_head
-from lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
+from protometry.lightning_modules.heads import sparse_head
+from protometry.lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
 
 K, U = 4, 6
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_modules.heads.tree import LEFT, RIGHT, SOFT, SoftTree
+from protometry.lightning_modules.heads.tree import LEFT, RIGHT, SOFT, SoftTree
 
 close = torch.testing.assert_close
 MODES = ("distributed", "sample_max", "greedy")

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ImageMean, ImageRatio, ItemMean, ModelValue
+from protometry.metrics import ImageMean, ImageRatio, ItemMean, ModelValue
 from tests.metrics.tester import (
     Case,
     MetricTests,

@@ -3,9 +3,9 @@
 import sys
 from types import SimpleNamespace
 
-from metrics.__main__ import BEGIN, END
-from metrics.page import tables
-from metrics.suite import ENTRIES, FAMILIES, build
+from protometry.metrics.__main__ import BEGIN, END
+from protometry.metrics.page import tables
+from protometry.metrics.suite import ENTRIES, FAMILIES, build
 from tests.metrics.test_suite import facts
 from tests.pages import DOCS, run_page
 

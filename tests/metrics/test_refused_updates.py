@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-import metrics
-from metrics import FunnyBirdsScores, ModelValue
-from metrics.suite import build
+from protometry import metrics
+from protometry.metrics import FunnyBirdsScores, ModelValue
+from protometry.metrics.suite import build
 from tests.metrics.test_suite import facts
 
 IMAGES, CLASSES, UNITS, SHOWN, POINTS, PARTS, THRESHOLDS = 4, 5, 6, 3, 2, 3, 80

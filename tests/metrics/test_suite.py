@@ -9,13 +9,13 @@ import torch
 import torchmetrics
 from torchmetrics import MetricCollection
 
-import metrics
-from datamodules import SketchBirds
-from metrics import ModelValue, suite
-from metrics import functional as kernels
-from metrics.entry import Family, MetricEntry, Words
-from metrics.facts import Facts
-from metrics.suite import ENTRIES, FAMILIES, build, resolve
+from protometry import metrics
+from protometry.datamodules import SketchBirds
+from protometry.metrics import ModelValue, suite
+from protometry.metrics import functional as kernels
+from protometry.metrics.entry import Family, MetricEntry, Words
+from protometry.metrics.facts import Facts
+from protometry.metrics.suite import ENTRIES, FAMILIES, build, resolve
 
 ACTIVE = torch.arange(6) < 5
 
@@ -236,7 +236,7 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
         ("my_package.FOREIGN", "to have a name of its own, but 'general' is taken"),
         ("my_package.OWN/old", r"but got \['own/old'\]"),
         ("my_package.SUITE", "to have a name of its own, but 'all' is taken"),
-        ("my_package.NUMBER", "to be a metrics.entry.MetricEntry or Family, but got 1"),
+        ("my_package.NUMBER", "to be a protometry.metrics.entry.MetricEntry or Family, but got 1"),
         ("my_package.NONE", "but my_package has no such name"),
         ("no_package.OWN", "but No module named 'no_package'. Install it, or put it on PYTHONPATH"),
     ):

@@ -19,8 +19,8 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max
 
-from metrics import ModelValue, SummaryMetric
-from metrics.base import AveragedOver
+from protometry.metrics import ModelValue, SummaryMetric
+from protometry.metrics.base import AveragedOver
 from tests.rounding import tolerance
 
 Record = dict[str, Tensor]

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import default_collate
 
-from callbacks import Evaluation, Interpretability
-from datamodules.base import ImageDataModule
-from explanations.explainer import Explainer
-from lightning_modules.contract import ModelOutput, UnitTable
-from lightning_modules.geometry import Geometry, Layer
-from lightning_modules.phases import Phase, PhasePlan
+from protometry.callbacks import Evaluation, Interpretability
+from protometry.datamodules.base import ImageDataModule
+from protometry.explanations.explainer import Explainer
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.geometry import Geometry, Layer
+from protometry.lightning_modules.phases import Phase, PhasePlan
 from tests.planted.scenes import CLASSES, NEUTRAL, PART_COLOURS, SIZE, SPOT
 
 STD = 1 / 8  # of the input normalisation; stability noise is at most STD / 4, the attack at most 0.4 STD

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamodules.bird_parts import LABEL_MAP_CODES
-from datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.bird_parts import LABEL_MAP_CODES
+from protometry.datamodules.sketch_birds import SketchBirds
 
 SIZE, CLASSES, IMAGES, SPOT = 64, 4, 40, 4
 PARTS = ("beak", "eye", "wing", "tail")  # the beak has a colour of its own for every class

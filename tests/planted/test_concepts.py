@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 import torch
 
-from explanations import Upsample
-from lightning_modules.contract import ModelOutput, UnitTable
+from protometry.explanations import Upsample
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from tests.planted.models import Planted, measure
 from tests.planted.scenes import CLASSES, IMAGES, SIZE, birds, scenes
 

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 import torch
 
-from explanations import PRP, Upsample
-from explanations.control import Random
-from metrics.suite import FAMILIES
+from protometry.explanations import PRP, Upsample
+from protometry.explanations.control import Random
+from protometry.metrics.suite import FAMILIES
 from tests.planted import changes  # noqa: F401 - registers expectations
 from tests.planted.expectation import CHANGES, DRAWN, FAMILY_NAMES, SLOTS, TRUTH
 from tests.planted.models import CleverHans, ColourUnits, HashUnits, Planted, measure

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from reports.explained_model import ExplainedModel
-from reports.html import EvaluationFiles
-from reports.results.metrics_json import Result, write_metrics
-from reports.results.values_csv import write_values
-from reports.tables.paired_comparison import Comparison
-from reports.tables.paired_statistics import Paired
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html import EvaluationFiles
+from protometry.reports.results.metrics_json import Result, write_metrics
+from protometry.reports.results.values_csv import write_values
+from protometry.reports.tables.paired_comparison import Comparison
+from protometry.reports.tables.paired_statistics import Paired
 from tests.lightning_modules.registry import MODELS
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightning_modules.contract import ModelOutput, UnitTable
-from reports.additive import Amount, additive_tables, by_place
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.reports.additive import Amount, additive_tables, by_place
 from tests.lightning_modules.registry import MODELS
 
 

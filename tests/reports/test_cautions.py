@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from datamodules import SketchBirds
-from reports.cautions import best_similarities, cautions
-from reports.explained_model import ExplainedModel
-from reports.scan import scan
+from protometry.datamodules import SketchBirds
+from protometry.reports.cautions import best_similarities, cautions
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.scan import scan
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 HUNDRED = torch.arange(1, 101) / 100
@@ -31,10 +31,10 @@ def test_what_to_know_before_an_explanation_is_read(boxes, best, uncropped, said
 
 
 def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch):
-    """Also by ``reports.explain``, which knows no run folder; again for other weights, arguments or images."""
+    """Also by ``protometry.explain``, which knows no run folder; again for other weights, arguments or images."""
     monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
     scanned = []
-    monkeypatch.setattr("reports.unit_sources.scan", lambda *asked: scanned.append(1) or scan(*asked))
+    monkeypatch.setattr("protometry.reports.unit_sources.scan", lambda *asked: scanned.append(1) or scan(*asked))
 
     def scans(model, data):
         before = len(scanned)

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from explanations import Upsample
-from lightning_modules.contract import empty_sources
-from lightning_modules.heads.tree import LEFT
-from reports import explain
-from reports.explained_figure import LINE, explained_figure
-from reports.explained_model import ExplainedModel
-from reports.html.standalone_page import standalone_page
+from protometry import explain
+from protometry.explanations import Upsample
+from protometry.lightning_modules.contract import empty_sources
+from protometry.lightning_modules.heads.tree import LEFT
+from protometry.reports.explained_figure import LINE, explained_figure
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html.standalone_page import standalone_page
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</script>"
@@ -53,7 +53,7 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
 
 
 def test_a_projected_prototype_stands_for_its_patch_until_it_changes(birds, monkeypatch):
-    monkeypatch.setattr("reports.explained_model.same_places", lambda maps: list(range(16)))  # a line each
+    monkeypatch.setattr("protometry.reports.explained_model.same_places", lambda maps: list(range(16)))  # a line each
     model, photo = built("ProtoPNet"), birds.dataset("projection")[5]
     with torch.no_grad():
         patch = model(photo["image"][None]).latent[0, :, 1, 2]

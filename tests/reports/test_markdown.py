@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.markdown import interval, lines, number
+from protometry.reports.markdown import interval, lines, number
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from callbacks import Interpretability
-from lightning_modules import BagNet
-from reports.scan import scan_evaluated
+from protometry.callbacks import Interpretability
+from protometry.lightning_modules import BagNet
+from protometry.reports.scan import scan_evaluated
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
 

@@ -6,16 +6,16 @@ import time
 
 import pytest
 
-from run_folder.atomic import write_new, write_whole
+from protometry.run_folder.atomic import write_atomic, write_new
 from tests.tiny_runs import ROOT
 
 
 def test_a_file_is_written_as_a_whole_or_stays(tmp_path, monkeypatch):
-    write_whole(tmp_path / "new/a.txt", "zwölf\n")
+    write_atomic(tmp_path / "new/a.txt", "zwölf\n")
     assert (tmp_path / "new/a.txt").read_bytes() == "zwölf\n".encode()
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "killed")))
     with pytest.raises(OSError, match=r"killed.*new/a.txt"):
-        write_whole(tmp_path / "new/a.txt", b"other")
+        write_atomic(tmp_path / "new/a.txt", b"other")
     assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == ["zwölf\n".encode()]
 
 
@@ -32,7 +32,7 @@ def test_another_content_gets_a_number(tmp_path):
 RACE = """
 import sys, time
 from pathlib import Path
-from run_folder.atomic import write_new
+from protometry.run_folder.atomic import write_new
 folder, name, start = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 time.sleep(start - time.time())
 for index in range(300):

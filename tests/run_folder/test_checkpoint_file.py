@@ -5,7 +5,7 @@ import zipfile
 import pytest
 import torch
 
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.checkpoint_file import read_checkpoint
 from tests.empty_checkpoint import EMPTY
 
 WHOLE = EMPTY | {"state_dict": {"weight": torch.arange(6.0).view(2, 3)}}

@@ -7,15 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from run_folder.folder import belongs_to, check_free, check_split, check_unchanged, resume_path
-from run_folder.names import check_name, run_name
+from protometry.run_folder.folder import belongs_to, check_free, check_split, check_unchanged, resume_path
+from protometry.run_folder.names import check_name, run_name
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("model", "data", "fold", "seed", "name"),
     [
-        ("lightning_modules.ProtoPNet", "datamodules.Cub200", 0, 0, "cub200/protopnet-fold0-seed0"),
+        (
+            "protometry.lightning_modules.ProtoPNet",
+            "protometry.datamodules.Cub200",
+            0,
+            0,
+            "cub200/protopnet-fold0-seed0",
+        ),
         ("ProtoPNet", "mine.SketchBirds", None, 7, "sketchbirds/protopnet-seed7"),
     ],
 )
@@ -112,11 +118,11 @@ def test_a_run_begins_in_a_folder_of_its_own(names, name, said, run, tmp_path):
 
 # -- settings ---------------------------------------------------------------------------------------------------------
 MODEL = {
-    "class_path": "lightning_modules.ProtoPNet",
+    "class_path": "protometry.lightning_modules.ProtoPNet",
     "init_args": {"preset": "sketch", "phases": {"warm": {"epochs": 1}}},
 }
 DATA = {
-    "class_path": "datamodules.Cub200",
+    "class_path": "protometry.datamodules.Cub200",
     "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0, "split_file": "~/s.json"},
 }
 
@@ -156,7 +162,11 @@ def test_equal_settings(model, data, path):
         (changed(MODEL, phases=None), DATA, "model.phases: {'warm': {'epochs': 1}} in the run, None requested"),
         (changed(MODEL, phases={"warm": {"epochs": 1}, "last": None}), DATA, "model.phases"),
         (MODEL, changed(DATA, fold=None), "data.fold: 0 in the run, None requested"),
-        (MODEL, DATA | {"class_path": "datamodules.SketchBirds"}, "data: datamodules.Cub200 in the run, datamo"),
+        (
+            MODEL,
+            DATA | {"class_path": "protometry.datamodules.SketchBirds"},
+            "data: protometry.datamodules.Cub200 in the run, datamo",
+        ),
         (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the run, 1 reque"),
     ],
 )

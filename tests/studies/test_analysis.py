@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from studies.__main__ import main
-from studies.analysis import analyse
-from studies.analysis.results import default_test
-from studies.hypotheses import hypotheses
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import answer_all, simulate
-from studies.statistics.crossed import estimate
-from studies.store import Store
-from studies.study import Platform, Quality
+from protometry.studies.__main__ import main
+from protometry.studies.analysis import analyse
+from protometry.studies.analysis.results import default_test
+from protometry.studies.hypotheses import hypotheses
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import answer_all, simulate
+from protometry.studies.statistics.crossed import estimate
+from protometry.studies.store import Store
+from protometry.studies.study import Platform, Quality
 from tests.studies.toy import TASKS, make_bundle
 
 
@@ -42,7 +42,7 @@ def scripted(beliefs, **given):
 
 
 def answered(folder: Path, *observers: Observer) -> Path:
-    from studies.bundle import load_bundle
+    from protometry.studies.bundle import load_bundle
 
     store = Store(folder / "answers.sqlite", load_bundle(folder))
     for number, observer in enumerate(observers):

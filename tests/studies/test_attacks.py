@@ -19,14 +19,14 @@ import httpx
 import pytest
 from uvicorn import Config, Server
 
-from studies.analysis import analyse
-from studies.assignment import participant_seed
-from studies.participants import steps_of
-from studies.server import serve
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import simulate
-from studies.store import Store, open_store
-from studies.study import Pages, Platform
+from protometry.studies.analysis import analyse
+from protometry.studies.assignment import participant_seed
+from protometry.studies.participants import steps_of
+from protometry.studies.server import serve
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import simulate
+from protometry.studies.store import Store, open_store
+from protometry.studies.study import Pages, Platform
 from tests.studies.test_server import FORM, Site
 from tests.studies.toy import make_bundle
 
@@ -93,7 +93,7 @@ def test_a_clock_that_jumps_gives_no_place_again(site, monkeypatch):
     for name in ("a", "b", "c"):
         assert site.store.join(name)
     now = time.time()
-    monkeypatch.setattr("studies.store.time.time", lambda: now + 7200)
+    monkeypatch.setattr("protometry.studies.store.time.time", lambda: now + 7200)
     assert site.store.join("d") is None
 
 
@@ -101,7 +101,7 @@ def test_a_run_through_all_pages_is_flagged(tmp_path, monkeypatch):
     """Two seconds a photo, as the threshold of single photos demands, and nothing read."""
     bundle = make_bundle(tmp_path / "study")
     clock = iter(range(0, 10_000, 2))
-    monkeypatch.setattr("studies.store.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("protometry.studies.store.time.monotonic", lambda: next(clock))
     simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True)
     monkeypatch.undo()
     assert analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")["participants"]["flags"]["fast"] == 1

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from studies.bundle import load_bundle, read_consent, write_bundle
-from studies.records import read
-from studies.study import Assignment, Study
+from protometry.studies.bundle import load_bundle, read_consent, write_bundle
+from protometry.studies.records import read
+from protometry.studies.study import Assignment, Study
 from tests.studies.toy import TASKS, make_bundle
 
 

@@ -15,25 +15,25 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import SketchBirds
-from explanations.tree_path import grow, path
-from explanations.views import fit, to_image
-from lightning_modules.contract import DecidesByTree, UnitTable
-from reports.scan import loaders, samples_of, scan
-from studies.__main__ import main
-from studies.analysis import analyse
-from studies.analysis.graded import grade
-from studies.bundle import media_name
-from studies.construction import Method, build
-from studies.construction.hive import arguments, design, hive
-from studies.construction.method import Subject
-from studies.participants import read_database, steps_of
-from studies.sample_size import plan
-from studies.server.pages import Pages as ShownPages
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import simulate
-from studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
-from studies.tree import draw
+from protometry.datamodules import SketchBirds
+from protometry.explanations.tree_path import grow, path
+from protometry.explanations.views import fit, to_image
+from protometry.lightning_modules.contract import DecidesByTree, UnitTable
+from protometry.reports.scan import loaders, samples_of, scan
+from protometry.studies.__main__ import main
+from protometry.studies.analysis import analyse
+from protometry.studies.analysis.graded import grade
+from protometry.studies.bundle import media_name
+from protometry.studies.construction import Method, build
+from protometry.studies.construction.hive import arguments, design, hive
+from protometry.studies.construction.method import Subject
+from protometry.studies.participants import read_database, steps_of
+from protometry.studies.sample_size import plan
+from protometry.studies.server.pages import Pages as ShownPages
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import simulate
+from protometry.studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
+from protometry.studies.tree import draw
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.studies.toy import TASKS
 from tests.tiny_runs import ROOT
@@ -63,9 +63,9 @@ def run(tmp_path, monkeypatch, birds):
     def plant(name):
         torch.manual_seed(0)
         model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-        monkeypatch.setattr("studies.construction.method.load_model", lambda path: model)
-        monkeypatch.setattr("studies.construction.method.load_datamodule", lambda path, **changes: birds)
-        monkeypatch.setattr("studies.construction.method.scan", planted)
+        monkeypatch.setattr("protometry.studies.construction.method.load_model", lambda path: model)
+        monkeypatch.setattr("protometry.studies.construction.method.load_datamodule", lambda path, **changes: birds)
+        monkeypatch.setattr("protometry.studies.construction.method.scan", planted)
         (tmp_path / "last.ckpt").write_bytes(b"weights")
         (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
         return model
@@ -163,7 +163,7 @@ def test_a_region_is_what_its_box_holds(run, monkeypatch):
         for sample in samples_of(dataset, names):
             yield {**sample, "image": torch.stack([across, across.T, torch.full_like(across, 0.7 + next(shown) / 1e4)])}
 
-    for module in ("studies.construction.drawing", "reports.unit_sources"):
+    for module in ("protometry.studies.construction.drawing", "protometry.reports.unit_sources"):
         monkeypatch.setattr(f"{module}.samples_of", lambda dataset, names: list(planted(dataset, names)))
     bundle, _ = run("ProtoPNet", items=1, places=replace(PLACES, right=1, wrong=1))
     rows = [row for item in bundle.study.arms[0].items for option in item.options for row in option.rows]
@@ -277,7 +277,7 @@ def test_evidence_is_that_of_the_model(run):
 
 def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path):
     """Images of classes that the model does not know are left out, and training photos still come from the run."""
-    other = "{class_path: datamodules.SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
+    other = "{class_path: SketchBirds, init_args: {preset: small, test_size: 120, seed: 9}}"  # 20 classes
     (tmp_path / "other.yaml").write_text(f"data: {other}\n", "utf-8")
     bundle, _ = run("Classifier", data=tmp_path / "other.yaml", examples=1, task="agreement")
     other = SketchBirds("small", image_size=32, test_size=120, seed=9)
@@ -310,7 +310,7 @@ def test_other_pixels_are_other_data(run, monkeypatch):
         with loaders(*arguments) as loader:
             yield ({"image": 0.9 * batch["image"]} for batch in loader)
 
-    monkeypatch.setattr("studies.construction.method.loaders", darker)
+    monkeypatch.setattr("protometry.studies.construction.method.loaders", darker)
     second, _ = run("Classifier", "second", task="agreement")
     assert first.study.arms[0].origin["data"] != second.study.arms[0].origin["data"]
 
@@ -431,7 +431,7 @@ def test_what_no_study_has_is_refused_before_any_checkpoint_is_read(tmp_path, gi
 
 def test_a_model_that_guesses_is_refused(run, monkeypatch):
     monkeypatch.setattr(
-        "studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)])
+        "protometry.studies.construction.method.Scan.correct", property(lambda seen: [index < 6 for index in range(48)])
     )
     with pytest.raises(ValueError, match=r"its accuracy of 12\.5 % on the test images is at the level of guessing"):
         run("Classifier")

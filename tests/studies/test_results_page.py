@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-import evaluate
-from studies.analysis import analyse
-from studies.analysis.analyse import correct, plain
-from studies.analysis.headlines import headlines, people
-from studies.analysis.hive import published_for
-from studies.analysis.names import name_of
-from studies.analysis.results import Result
-from studies.simulation.observer import Observer
-from studies.study import Arm, Assignment, Item, Option, Quality, Study
+from protometry.scripts import evaluate
+from protometry.studies.analysis import analyse
+from protometry.studies.analysis.analyse import correct, plain
+from protometry.studies.analysis.headlines import headlines, people
+from protometry.studies.analysis.hive import published_for
+from protometry.studies.analysis.names import name_of
+from protometry.studies.analysis.results import Result
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.study import Arm, Assignment, Item, Option, Quality, Study
 from tests.studies.test_analysis import answered
 from tests.studies.toy import TASKS, make_bundle
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from studies.__main__ import main
-from studies.analysis.tables import write_participants
-from studies.participants import Participant
-from studies.sample_size import Design, error_of, plan
-from studies.statistics.crossed import Estimate, crossed
-from studies.study import Arm, Assignment, Platform, Study
+from protometry.studies.__main__ import main
+from protometry.studies.analysis.tables import write_participants
+from protometry.studies.participants import Participant
+from protometry.studies.sample_size import Design, error_of, plan
+from protometry.studies.statistics.crossed import Estimate, crossed
+from protometry.studies.study import Arm, Assignment, Platform, Study
 
 
 def t_test(n, groups=1):

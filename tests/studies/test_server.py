@@ -21,20 +21,20 @@ import httpx
 import pytest
 from PIL import Image
 
-from studies.__main__ import main
-from studies.bundle import load_bundle
-from studies.flow import item_questions, page_questions
-from studies.participants import read_database, steps_of
-from studies.questions import read_answers
-from studies.server.app import make_app
-from studies.server.pages import fields_of
-from studies.simulation.browser import read_page
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import simulate, take_part
-from studies.store import Store, open_store
-from studies.study import Arm, Assignment, Pages, Platform, Study
-from studies.tasks import task_of
-from studies.texts import texts
+from protometry.studies.__main__ import main
+from protometry.studies.bundle import load_bundle
+from protometry.studies.flow import item_questions, page_questions
+from protometry.studies.participants import read_database, steps_of
+from protometry.studies.questions import read_answers
+from protometry.studies.server.app import make_app
+from protometry.studies.server.pages import fields_of
+from protometry.studies.simulation.browser import read_page
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import simulate, take_part
+from protometry.studies.store import Store, open_store
+from protometry.studies.study import Arm, Assignment, Pages, Platform, Study
+from protometry.studies.tasks import task_of
+from protometry.studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
 from tests.tiny_runs import ROOT
 
@@ -221,7 +221,7 @@ def test_double_posts_reloads_and_late_posts(site):
 
 
 def test_a_later_step_with_its_own_token_is_not_stored(site):
-    from studies.server.forms import token_of
+    from protometry.studies.server.forms import token_of
 
     token = token_of(site.store.secret, site.who().id, "3")
     assert site.post({"step": "3", "token": token}).status_code == 409

@@ -8,13 +8,13 @@ import zlib
 
 import pytest
 
-from studies.analysis import analyse
-from studies.participants import steps_of
-from studies.server.pages import fields_of
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import simulate
-from studies.single_file.read import read_folder
-from studies.single_file.write import first_participants, write_files
+from protometry.studies.analysis import analyse
+from protometry.studies.participants import steps_of
+from protometry.studies.server.pages import fields_of
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import simulate
+from protometry.studies.single_file.read import read_folder
+from protometry.studies.single_file.write import first_participants, write_files
 from tests.studies.toy import make_bundle
 
 PEOPLE = 4

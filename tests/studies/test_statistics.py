@@ -13,15 +13,15 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from benchmarks.study_errors import Cell, errors
-from reports.published.numbers import published
-from studies.analysis.graded import Person
-from studies.analysis.results import tradeoff_results
-from studies.flow import Step, item_questions
-from studies.simulation.observer import Observer
-from studies.statistics.comparisons import Summary, against, between, exact_sign_flip, person_effect
-from studies.statistics.crossed import Estimate, estimate
-from studies.statistics.detection import bootstrap_intervals, detection
-from studies.statistics.ratings import (
+from protometry.reports.published.numbers import published
+from protometry.studies.analysis.graded import Person
+from protometry.studies.analysis.results import tradeoff_results
+from protometry.studies.flow import Step, item_questions
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.statistics.comparisons import Summary, against, between, exact_sign_flip, person_effect
+from protometry.studies.statistics.crossed import Estimate, estimate
+from protometry.studies.statistics.detection import bootstrap_intervals, detection
+from protometry.studies.statistics.ratings import (
     brier,
     gamma,
     krippendorff_alpha,
@@ -29,8 +29,8 @@ from studies.statistics.ratings import (
     spearman,
     weighted_spearman,
 )
-from studies.study import Arm, Assignment, Item, ItemKey, Option, Study
-from studies.tasks import task_of
+from protometry.studies.study import Arm, Assignment, Item, ItemKey, Option, Study
+from protometry.studies.tasks import task_of
 
 NAN = math.nan
 TEXTBOOK = np.array(

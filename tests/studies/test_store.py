@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from studies.assignment import arm_orders, choose_items, participant_seed
-from studies.flow import after, in_random_order
-from studies.participants import read_database, steps_of
-from studies.simulation.observer import Observer
-from studies.simulation.simulate import answer_all
-from studies.store import Store, open_store
+from protometry.studies.assignment import arm_orders, choose_items, participant_seed
+from protometry.studies.flow import after, in_random_order
+from protometry.studies.participants import read_database, steps_of
+from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.simulate import answer_all
+from protometry.studies.store import Store, open_store
 from tests.studies.toy import make_bundle
 
 
@@ -165,7 +165,9 @@ def test_many_threads_answer_one_page_once(store):
 def test_what_fails_stores_nothing(store, monkeypatch):
     who = store.join()
     way = steps_of(store.bundle.study, who)
-    monkeypatch.setattr("studies.store.json.dumps", lambda value: 1 / 0 if value == {"late": 1} else '"agree"')
+    monkeypatch.setattr(
+        "protometry.studies.store.json.dumps", lambda value: 1 / 0 if value == {"late": 1} else '"agree"'
+    )
     with pytest.raises(ZeroDivisionError):
         store.submit(who, way, 0, {"consent": "agree"}, {"late": 1})
     assert store.answers(who) == {}
@@ -202,7 +204,7 @@ def test_a_clock_that_is_set_back_leaves_the_time_out(store, tmp_path, monkeypat
     who = store.join()
     store.open_page(who, "consent")
     store._opened.clear()  # as after a restart of the server
-    monkeypatch.setattr("studies.store.time.time", lambda: who.joined - 3600)
+    monkeypatch.setattr("protometry.studies.store.time.time", lambda: who.joined - 3600)
     store.submit(who, steps_of(store.bundle.study, who), 0, {"consent": "agree"}, {})
     (visit,) = read_database(tmp_path / "answers.sqlite")[2]
     assert visit.seconds is None

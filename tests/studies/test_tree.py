@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from studies.tree import draw
+from protometry.studies.tree import draw
 
 
 def test_a_path_is_where_its_decisions_lead():

@@ -10,9 +10,22 @@ from typing import Any, get_args
 import numpy as np
 from PIL import Image
 
-from studies.bundle import Bundle, media_name, write_bundle
-from studies.study import Arm, Assignment, Example, Form, Item, ItemKey, Key, Option, Pages, Row, Study, TaskName
-from studies.tasks import task_of
+from protometry.studies.bundle import Bundle, media_name, write_bundle
+from protometry.studies.study import (
+    Arm,
+    Assignment,
+    Example,
+    Form,
+    Item,
+    ItemKey,
+    Key,
+    Option,
+    Pages,
+    Row,
+    Study,
+    TaskName,
+)
+from protometry.studies.tasks import task_of
 
 ROWS = 3
 TREES = {0: "nlnlnll", 3: "nlnlnlnnllnll"}  # shapes that three decisions lead to the end of, or to three more

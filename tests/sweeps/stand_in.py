@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from sweeps import run as runner
-from sweeps import tune as tuner
+from protometry.sweeps import run as runner
+from protometry.sweeps import tune as tuner
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ PROGRAM = f"""
 import os, pathlib, signal, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 import yaml
-from run_folder.lock import only_process
+from protometry.run_folder.lock import only_process
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 settings = yaml.safe_load(open(words.pop("--config"))) | {{name[2:]: value for name, value in words.items()}}
 runs = pathlib.Path(settings["runs"])
@@ -57,14 +57,14 @@ import pathlib, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, and SIGINT, which a shell in the background ignores
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(ROOT)!r})
-from sweeps import run, tune
+from protometry.sweeps import run, tune
 from tests.sweeps import stand_in
 run.ROOT = pathlib.Path({str(folder)!r})
 run.read_settings = tune.read_settings = stand_in.read_settings
 run.SECONDS_BETWEEN_LOOKS = tune.SECONDS_BETWEEN_LOOKS = 0.01
 run._print_end = lambda work: print(work.failed, "done:", [one.name for one in work.chosen if work._is_done(one.name)])
 {before}
-from sweeps.__main__ import main, from_shell
+from protometry.sweeps.__main__ import main, from_shell
 from_shell(lambda: main({words!r}))
 """
     pipe = subprocess.PIPE

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from run_folder.lock import LOCK
-from sweeps.__main__ import main
+from protometry.run_folder.lock import LOCK
+from protometry.sweeps.__main__ import main
 from tests.reports.evaluated import content
 from tests.sweeps import stand_in
 

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import yaml
 
-from sweeps import cluster
-from sweeps.__main__ import main
-from sweeps.sweep import ROOT, groups, read_sweep
+from protometry.sweeps import cluster
+from protometry.sweeps.__main__ import main
+from protometry.sweeps.sweep import ROOT, groups, read_sweep
 
 QUICK = "configs/quickstart.yaml"
 

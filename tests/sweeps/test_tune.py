@@ -11,11 +11,11 @@ import time
 import pytest
 import yaml
 
-import train
-from run_folder.lock import LOCK
-from sweeps import tune as tuner
-from sweeps.__main__ import main
-from sweeps.tune import read_tuning
+from protometry.run_folder.lock import LOCK
+from protometry.scripts import train
+from protometry.sweeps import tune as tuner
+from protometry.sweeps.__main__ import main
+from protometry.sweeps.tune import read_tuning
 from tests.sweeps import stand_in
 from tests.tiny_runs import ROOT
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from datamodules.bird_parts import InterventionDataset
-from metrics.functional import target_pairs
+from protometry.datamodules.bird_parts import InterventionDataset
+from protometry.metrics.functional import target_pairs
 
 # Plain background must stay what it is, but for the shadow of a part: 0.1 % of the pixels at most in the rendered files
 # of FunnyBirds, while it is 2 % and more between two images.
@@ -48,7 +48,7 @@ class Birds:
 
     @cached_property
     def pairs(self) -> tuple[Tensor, Tensor]:
-        """``(K, 2)`` int64 and ``(K, 2, N)`` bool, see :func:`metrics.functional.target_pairs`."""
+        """``(K, 2)`` int64 and ``(K, 2, N)`` bool, see :func:`protometry.metrics.functional.target_pairs`."""
         return target_pairs(self.class_parts)
 
     def rows(self, sample_ids: list[str]) -> list[int]:

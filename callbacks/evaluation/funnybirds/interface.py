@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-from explanations import BoxMaps, Explainer, SummedMaps
-from metrics.suite import ENTRIES
+from protometry.explanations import BoxMaps, Explainer, SummedMaps
+from protometry.metrics.suite import ENTRIES
 
 Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
 
@@ -44,7 +44,7 @@ def refuse_interface(interface: Interface | None, asked: Explainer | None, of_pa
     if asked is None or isinstance(asked, BoxMaps):
         raise ValueError(
             "Expected argument `explainer` to name an explainer of classes for the interface 'attribution', but got "
-            f"{'none, such as explanations.GradCAM' if asked is None else 'boxes, which are the interface bb'}."
+            f"{'none, such as GradCAM' if asked is None else 'boxes, which are the interface bb'}."
         )
     if "class" not in asked.explains:
         raise ValueError(

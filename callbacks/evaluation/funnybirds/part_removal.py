@@ -13,11 +13,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.clean_view import Clean, View
-from callbacks.evaluation.funnybirds.birds import Birds, other_background, plain_background
-from callbacks.forward.observer import Images
-from explanations import BoxMaps
-from metrics.functional import (
+from protometry.callbacks.evaluation.clean_view import Clean, View
+from protometry.callbacks.evaluation.funnybirds.birds import Birds, other_background, plain_background
+from protometry.callbacks.forward.observer import Images
+from protometry.explanations import BoxMaps
+from protometry.metrics.functional import (
     covered_parts,
     important_parts,
     irrelevant_candidates,

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from callbacks.evaluation.clean_view import Clean, View
-from callbacks.evaluation.funnybirds.birds import Birds, find_birds
-from callbacks.evaluation.funnybirds.interface import Interface, part_explainer
-from callbacks.evaluation.funnybirds.part_removal import EXPLAINING, PartRemoval, places
-from explanations import BoxMaps, Explainer
-from metrics import FunnyBirdsScores
-from metrics.functional import part_dilation
+from protometry.callbacks.evaluation.clean_view import Clean, View
+from protometry.callbacks.evaluation.funnybirds.birds import Birds, find_birds
+from protometry.callbacks.evaluation.funnybirds.interface import Interface, part_explainer
+from protometry.callbacks.evaluation.funnybirds.part_removal import EXPLAINING, PartRemoval, places
+from protometry.explanations import BoxMaps, Explainer
+from protometry.metrics import FunnyBirdsScores
+from protometry.metrics.functional import part_dilation
 
 
 class FunnyBirdsProtocol:
-    """A :class:`~callbacks.evaluation.clean_view.ViewProtocol`: parts are taken away, and explanations say which count.
+    """Parts are taken away, and explanations say which count: a ``ViewProtocol`` of the clean view.
 
     Args:
         interface: from explanations to parts.
@@ -38,7 +38,7 @@ class FunnyBirdsProtocol:
         return cls(interface, explainer, find_birds(datamodule, split))
 
     def facts(self, num_classes: int) -> dict[str, Any]:
-        """Fields of :class:`metrics.facts.Facts`."""
+        """Fields of :class:`protometry.metrics.facts.Facts`."""
         table = None if self.birds is None else self.birds.class_parts
         return {
             "class_parts": table if table is not None and len(table) == num_classes else None,

@@ -6,11 +6,11 @@ import math
 
 from PIL import Image
 
-from explanations import BoxMaps, Explainer, SummedMaps
-from explanations.charts import to_picture
-from reports.pictures.family import Evaluated, PictureFamily
-from reports.pictures.funnybirds.part_pictures import part_pictures
-from reports.pictures.funnybirds.spider import spider_plot
+from protometry.explanations import BoxMaps, Explainer, SummedMaps
+from protometry.explanations.charts import to_picture
+from protometry.reports.pictures.family import Evaluated, PictureFamily
+from protometry.reports.pictures.funnybirds.part_pictures import part_pictures
+from protometry.reports.pictures.funnybirds.spider import spider_plot
 
 TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
 

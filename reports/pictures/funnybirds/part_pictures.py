@@ -10,12 +10,12 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from explanations import Explainer
-from explanations.heat import heat_map, scale_of
-from explanations.views import AGAINST, BLACK, BOX_COLOUR, FOR, GAP, WHITE, fit, sheet, to_image, write_text
-from metrics.functional import part_thresholds
-from reports.explained_model import ExplainedModel
-from reports.pictures.funnybirds.parts import Bird, Explained, read_birds
+from protometry.explanations import Explainer
+from protometry.explanations.heat import heat_map, scale_of
+from protometry.explanations.views import AGAINST, BLACK, BOX_COLOUR, FOR, GAP, WHITE, fit, sheet, to_image, write_text
+from protometry.metrics.functional import part_thresholds
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.pictures.funnybirds.parts import Bird, Explained, read_birds
 
 IMAGES = 4
 THRESHOLDS = (0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # the nearest of the 80 are shown

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explanations import BoxMaps, Explainer
-from explanations.explainer import Targets
-from lightning_modules.contract import InterpretableModel
-from metrics.functional import (
+from protometry.explanations import BoxMaps, Explainer
+from protometry.explanations.explainer import Targets
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.functional import (
     controlled_synthetic_data_check,
     covered_parts,
     important_parts,

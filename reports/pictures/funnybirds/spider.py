@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from explanations.charts import BAND, BLUE, DPI, radial, styled
+from protometry.explanations.charts import BAND, BLUE, DPI, radial, styled
 
 AXES = {
     "accuracy": "accuracy", "bi": "BI", "csdc": "CSDC", "pc": "PC", "dc": "DC", "d": "D", "sd": "SD", "ts": "TS",

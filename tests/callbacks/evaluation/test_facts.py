@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from callbacks.evaluation.facts import gather_facts
-from explanations import LRP, PRP, GradCAM, Upsample, choose_explainer
-from explanations.choice import description
-from lightning_modules import BagNet, Classifier
+from protometry.callbacks.evaluation.facts import gather_facts
+from protometry.explanations import LRP, PRP, GradCAM, Upsample, choose_explainer
+from protometry.explanations.choice import description
+from protometry.lightning_modules import BagNet, Classifier
 from tests.lightning_modules.registry import tiny_birds
 
 
@@ -35,7 +35,7 @@ class TestChoice:
         model = Classifier(num_classes=8, image_size=(32, 32), backbone={"name": "convnext_tiny"}).eval()
         with pytest.raises(
             ValueError,
-            match=r"but relevance cannot pass .*\. Use one of explanations.GradCAM, .*explanations.Upsample.$",
+            match=r"but relevance cannot pass .*\. Use one of .*GradCAM, .*Upsample.$",
         ):
             choose_explainer(PRP(), model)
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from callbacks import Interpretability
-from datamodules.sample import Capabilities, ClassTables
-from explanations import IntegratedGradients, Random, Upsample
-from explanations.choice import description
-from lightning_modules.contract import ModelOutput, UnitTable
+from protometry.callbacks import Interpretability
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.explanations import IntegratedGradients, Random, Upsample
+from protometry.explanations.choice import description
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])
 LABELS = torch.tensor([0, 2, 1, 1])  # the last one is wrong

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from callbacks import Interpretability
-from metrics.functional import keyed_uniform
+from protometry.callbacks import Interpretability
+from protometry.metrics.functional import keyed_uniform
 from tests.engine_runs import run_engine, values
 from tests.lightning_modules.registry import MODELS, tiny_birds
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from callbacks.evaluation.named_units import name_units, needs_names
-from lightning_modules.contract import ModelOutput, UnitTable
-from metrics.functional import concept_auc
-from metrics.suite import FAMILIES, build
+from protometry.callbacks.evaluation.named_units import name_units, needs_names
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.metrics.functional import concept_auc
+from protometry.metrics.suite import FAMILIES, build
 from tests.metrics.test_suite import facts
 
 IMAGES, UNITS, CONCEPTS = 21, 6, 3

@@ -8,11 +8,11 @@ import pytest
 import torch
 from lightning import Callback
 
-from callbacks import Interpretability, PrototypeMedia, RunCheckpoint, read_checkpoint
-from callbacks.evaluation.threshold import fit_threshold, threshold_of
-from datamodules.sketch_birds import SketchBirds
-from lightning_modules import Classifier
-from metrics.suite import FAMILIES, resolve
+from protometry.callbacks import Interpretability, PrototypeMedia, RunCheckpoint, read_checkpoint
+from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
+from protometry.datamodules.sketch_birds import SketchBirds
+from protometry.lightning_modules import Classifier
+from protometry.metrics.suite import FAMILIES, resolve
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
-from callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
-from callbacks.forward.observer import Observer
-from explanations import Upsample
-from metrics import functional as kernels
-from metrics.facts import Facts
+from protometry.callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
+from protometry.callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
+from protometry.callbacks.forward.observer import Observer
+from protometry.explanations import Upsample
+from protometry.metrics import functional as kernels
+from protometry.metrics.facts import Facts
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.rounding import terms_of, tolerance
 

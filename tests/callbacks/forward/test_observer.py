@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from callbacks.forward.images_per_forward import images_per_forward
-from callbacks.forward.observer import Attack, Images, Observer
-from explanations import BoxMaps, Upsample
-from lightning_modules.contract import ModelOutput, UnitTable
-from metrics.functional import gather_units, top_units
+from protometry.callbacks.forward.images_per_forward import images_per_forward
+from protometry.callbacks.forward.observer import Attack, Images, Observer
+from protometry.explanations import BoxMaps, Upsample
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.metrics.functional import gather_units, top_units
 from tests.lightning_modules.registry import TINY_PROTOPNET
 
 GENERATOR = torch.Generator().manual_seed(0)

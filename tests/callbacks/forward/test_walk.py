@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from callbacks.forward.walk import walk
-from lightning_modules import Classifier
+from protometry.callbacks.forward.walk import walk
+from protometry.lightning_modules import Classifier
 from tests.lightning_modules.registry import tiny_birds
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from callbacks.phases import embeddings as cache
-from callbacks.phases.concepts import fit_concepts
-from callbacks.phases.embeddings import embed_training_images
-from lightning_modules import Classifier, PosthocCBM
+from protometry.callbacks.phases import embeddings as cache
+from protometry.callbacks.phases.concepts import fit_concepts
+from protometry.callbacks.phases.embeddings import embed_training_images
+from protometry.lightning_modules import Classifier, PosthocCBM
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import differences
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from callbacks.phases.head import fit_head, path_figure, refuse_unsolvable
-from explanations.charts import to_picture
-from lightning_modules import ProtoPNet, ProtoTree
+from protometry.callbacks.phases.head import fit_head, path_figure, refuse_unsolvable
+from protometry.explanations.charts import to_picture
+from protometry.lightning_modules import ProtoPNet, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import fit, last
 

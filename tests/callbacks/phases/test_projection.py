@@ -10,13 +10,13 @@ import torch
 from lightning import Callback, LightningModule
 from torch import nn
 
-import callbacks.phases.projection
-from callbacks.phases.projection import LARGEST, NearestPatches, distinct_patches, nearest_patches, project
-from datamodules.sample import sample_key
-from lightning_modules import Classifier, ProtoPNet
-from lightning_modules.contract import ModelOutput, SourceTable, UnitTable
-from lightning_modules.geometry import Geometry
-from lightning_modules.heads.prototypes import PrototypeLayer
+import protometry.callbacks.phases.projection
+from protometry.callbacks.phases.projection import LARGEST, NearestPatches, distinct_patches, nearest_patches, project
+from protometry.datamodules.sample import sample_key
+from protometry.lightning_modules import Classifier, ProtoPNet
+from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
+from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.heads.prototypes import PrototypeLayer
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 BEST = math.log(1e4)
@@ -115,7 +115,7 @@ def test_any_order_and_batch_size_equals_brute_force(seed, size):
 
 @pytest.mark.parametrize(("size", "candidates"), [(1, 8), (4, 1), (4, 2), (17, 8)])
 def test_distinct_patches_share_no_image(monkeypatch, size, candidates):
-    monkeypatch.setattr(callbacks.phases.projection, "CANDIDATES", candidates)
+    monkeypatch.setattr(protometry.callbacks.phases.projection, "CANDIDATES", candidates)
     data, model = draw()
     shared = nearest_patches(model, batches(data, size), model.device)
     apart = distinct_patches(model, batches(data, size), model.device)
@@ -266,7 +266,7 @@ def test_sources_do_not_depend_on_the_loader():
 @pytest.fixture
 def messages(monkeypatch):
     texts: list[str] = []
-    monkeypatch.setattr(callbacks.phases.projection, "rank_zero_info", texts.append)
+    monkeypatch.setattr(protometry.callbacks.phases.projection, "rank_zero_info", texts.append)
     return texts
 
 

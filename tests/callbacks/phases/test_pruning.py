@@ -9,10 +9,10 @@ import pytest
 import torch
 from lightning import Callback
 
-import callbacks.phases.pruning
-from callbacks.phases.projection import project
-from callbacks.phases.pruning import Neighbours, keep_one_per_class, prune
-from lightning_modules import Classifier
+import protometry.callbacks.phases.pruning
+from protometry.callbacks.phases.projection import project
+from protometry.callbacks.phases.pruning import Neighbours, keep_one_per_class, prune
+from protometry.lightning_modules import Classifier
 from tests.lightning_modules.registry import PRUNE, SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 CPU = torch.device("cpu")
@@ -204,8 +204,8 @@ def test_prune_equals_the_slow_definition():
 
 def test_rescued_classes_are_listed(monkeypatch):
     texts = []
-    monkeypatch.setattr(callbacks.phases.pruning, "rank_zero_info", texts.append)
-    monkeypatch.setattr(callbacks.phases.pruning, "NEEDED", 7)  # nobody can have seven of six
+    monkeypatch.setattr(protometry.callbacks.phases.pruning, "rank_zero_info", texts.append)
+    monkeypatch.setattr(protometry.callbacks.phases.pruning, "NEEDED", 7)  # nobody can have seven of six
     model, trainer = projected()
     report = prune(trainer, model)
     assert report == {"kept": 8.0, "pruned": 16.0, "rescued": 8.0}

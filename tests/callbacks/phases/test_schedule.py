@@ -13,9 +13,9 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from callbacks import PhaseSchedule, state_hash
-from callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
-from lightning_modules import Classifier, ProtoPNet
+from protometry.callbacks import PhaseSchedule, state_hash
+from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
+from protometry.lightning_modules import Classifier, ProtoPNet
 from tests.lightning_modules.registry import PRUNE, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 STEPS = 3  # batches in an epoch of tiny_birds

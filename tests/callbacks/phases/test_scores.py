@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from datamodules import SketchBirds
-from lightning_modules import ProtoPNet, ProtoPool
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import ProtoPNet, ProtoPool
 from tests.datamodules.toy_photos import toy
 from tests.tiny_runs import StopError, differences, fit, state, stop_at
 

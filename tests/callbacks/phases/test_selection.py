@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from callbacks.phases.selection import select_features
-from lightning_modules import QPM, Classifier
+from protometry.callbacks.phases.selection import select_features
+from protometry.lightning_modules import QPM, Classifier
 from tests.lightning_modules.registry import tiny_birds
 
 BUFFERS = ("selected", "selection", "assignment", "mean", "std")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from callbacks.forward.evaluation_mode import evaluation_mode
-from callbacks.phases.starting_patches import sample_patches, spread_patches
-from lightning_modules import Classifier, ProtoPool, ProtoTree
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
+from protometry.lightning_modules import Classifier, ProtoPool, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 

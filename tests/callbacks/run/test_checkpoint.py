@@ -9,18 +9,18 @@ from unittest import mock
 import pytest
 import torch
 
-from callbacks.evaluation.interpretability import Interpretability
-from callbacks.run import checkpoint as checkpoint_module
-from callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from callbacks.run.training_record import how_made
-from lightning_modules.phases import Phase, PhasePlan
-from run_folder.checkpoint_file import read_checkpoint
+from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.run import checkpoint as checkpoint_module
+from protometry.callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from protometry.callbacks.run.training_record import how_made
+from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.run_folder.checkpoint_file import read_checkpoint
 from tests.lightning_modules.registry import MODELS
 
 WHOLE = {
     "state_dict": {"weight": torch.arange(6.0).view(2, 3)},
-    "hyper_parameters": {"_class_path": "lightning_modules.ProtoPNet", "lr": 0.5},
-    "datamodule_hyper_parameters": {"_class_path": "datamodules.SketchBirds"},
+    "hyper_parameters": {"_class_path": "protometry.lightning_modules.ProtoPNet", "lr": 0.5},
+    "datamodule_hyper_parameters": {"_class_path": "protometry.datamodules.SketchBirds"},
     "global_step": 3,
     "loops": {},
     "callbacks": {},

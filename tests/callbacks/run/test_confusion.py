@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from callbacks.run.confusion import confusion_matrix, confusions, log_confusion
-from explanations.charts import to_picture
+from protometry.callbacks.run.confusion import confusion_matrix, confusions, log_confusion
+from protometry.explanations.charts import to_picture
 
 COUNTS = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 4], [0, 2, 2, 0]])  # three classes; the last column means no prediction
 CLASSES = ["crow", "jay", "tit"]

@@ -8,7 +8,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from callbacks.run.csv_logger import MetricsFile, RunCSVLogger
+from protometry.callbacks.run.csv_logger import MetricsFile, RunCSVLogger
 
 FIT = {"accelerator": "cpu", "max_epochs": 4, "enable_progress_bar": False, "enable_model_summary": False}
 

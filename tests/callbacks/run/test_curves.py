@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from callbacks.run.curves import COMPARED, HEIGHT, WIDTH, TrainingCurves, training_curves
-from explanations.charts import to_picture
-from lightning_modules.phases import Phase, PhasePlan
+from protometry.callbacks.run.curves import COMPARED, HEIGHT, WIDTH, TrainingCurves, training_curves
+from protometry.explanations.charts import to_picture
+from protometry.lightning_modules.phases import Phase, PhasePlan
 
 
 def rows(*losses, **keys):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from callbacks.run.explanation_media import evidence
-from explanations.decision import decide
+from protometry.callbacks.run.explanation_media import evidence
+from protometry.explanations.decision import decide
 from tests.lightning_modules.registry import MODELS
 
 

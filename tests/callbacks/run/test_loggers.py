@@ -9,8 +9,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks import RunCSVLogger, RunTensorBoardLogger, RunWandbLogger
-from callbacks.run.loggers import log_images, log_table, place_loggers, say_images_skipped
+from protometry.callbacks import RunCSVLogger, RunTensorBoardLogger, RunWandbLogger
+from protometry.callbacks.run.loggers import log_images, log_table, place_loggers, say_images_skipped
 
 NAMES = ("RunCSVLogger", "RunWandbLogger")
 CHECKPOINT = {
@@ -135,7 +135,7 @@ def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatc
 
 
 def test_without_wandb_a_run_keeps_its_other_loggers(tmp_path, monkeypatch):
-    monkeypatch.setattr("callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
+    monkeypatch.setattr("protometry.callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
     table, online = (Namespace(class_path=f"callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES)
     with pytest.warns(
         UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run continues without W&B"

@@ -10,12 +10,12 @@ from lightning import LightningModule
 from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
-from callbacks.phases.schedule import ActionListener
-from callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
-from datamodules.sample import Capabilities, ClassTables
-from explanations import Upsample
-from lightning_modules.contract import SourceTable, UnitTable, empty_sources
-from lightning_modules.phases import Phase, PhasePlan
+from protometry.callbacks.phases.schedule import ActionListener
+from protometry.callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.explanations import Upsample
+from protometry.lightning_modules.contract import SourceTable, UnitTable, empty_sources
+from protometry.lightning_modules.phases import Phase, PhasePlan
 
 COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
 PLAN = PhasePlan(

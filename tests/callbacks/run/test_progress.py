@@ -10,9 +10,9 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
-from callbacks import Interpretability
-from callbacks.run.progress import PhaseProgressBar, phase_description
-from lightning_modules.phases import Phase, PhasePlan
+from protometry.callbacks import Interpretability
+from protometry.callbacks.run.progress import PhaseProgressBar, phase_description
+from protometry.lightning_modules.phases import Phase, PhasePlan
 
 PLAN = PhasePlan((Phase("warm", 1, {"head": 0.1}, {}), Phase("joint", 2, {"head": 0.1}, {})))
 
@@ -123,7 +123,7 @@ def test_an_accuracy_of_an_earlier_epoch_is_called_the_last_one(tmp_path):
 def test_the_longest_names_fit_into_80_columns(tmp_path, monkeypatch):
     plan = PhasePlan((Phase("full_from_30", 30, {"head": 0.1}, {}), Phase("last", 30, {"head": 0.1}, {})))
     monkeypatch.setattr(Tiny, "phases", lambda _: plan)
-    monkeypatch.setattr("callbacks.run.progress.in_words", lambda _: "59 min left")
+    monkeypatch.setattr("protometry.callbacks.run.progress.in_words", lambda _: "59 min left")
     screen = io.StringIO()
     options = {"file": screen, "force_terminal": True, "width": 80, "color_system": None}
     bar = PhaseProgressBar(console_kwargs=options)

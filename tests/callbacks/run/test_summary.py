@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from lightning import Trainer
 
-from callbacks import RunCheckpoint
-from callbacks.run.summary import RunSummary
-from lightning_modules.phases import Phase, PhasePlan
-from run_folder.lock import LOCK
+from protometry.callbacks import RunCheckpoint
+from protometry.callbacks.run.summary import RunSummary
+from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.run_folder.lock import LOCK
 
 TRAINED = {"trainable": {"head": 1e-4}, "losses": {}, "bn": "eval"}
 WARM = Phase("warm", 1, {"prototypes": 1e-3}, {})

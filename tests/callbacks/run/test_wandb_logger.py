@@ -11,10 +11,10 @@ import pytest
 import wandb
 from PIL import Image
 
-from callbacks.run import wandb_logger
-from callbacks.run.csv_logger import RunCSVLogger
-from callbacks.run.loggers import log_images, log_table
-from callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
+from protometry.callbacks.run import wandb_logger
+from protometry.callbacks.run.csv_logger import RunCSVLogger
+from protometry.callbacks.run.loggers import log_images, log_table
+from protometry.callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
 from tests.wandb_files import records, segments
 
 
@@ -22,7 +22,7 @@ def test_resumed_run_continues_the_same_offline_run(offline, caplog):
     first = RunWandbLogger(str(offline), project="birds")
     identity = first.run_id
     first.log_hyperparams(
-        {"_class_path": "lightning_modules.ProtoPNet", "model": {"phases": {"warm": None}, "k": (1, 2)}}
+        {"_class_path": "protometry.lightning_modules.ProtoPNet", "model": {"phases": {"warm": None}, "k": (1, 2)}}
     )
     first.define_results({"val/general/accuracy": True, "val/complexity/size": False, "val/open": None})
     for step in range(3):
@@ -50,7 +50,7 @@ def test_resumed_run_continues_the_same_offline_run(offline, caplog):
     steps = [row["trainer/global_step"] for row in old.history + new.history if "phase" in row]
     assert steps == [0, 1, 2, 3, 4]
     assert [row["val/general/accuracy"] for row in new.history] == [0.75, 1.0]
-    assert old.config["_class_path"] == "lightning_modules.ProtoPNet"
+    assert old.config["_class_path"] == "protometry.lightning_modules.ProtoPNet"
     assert old.config["model"] == {"phases": {"warm": None}, "k": [1, 2]}
     assert old.metrics["*"].step_metric == "trainer/global_step"
     assert old.metrics["val/general/accuracy"].step_metric == "trainer/global_step"

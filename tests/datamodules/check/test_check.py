@@ -5,10 +5,10 @@ import hashlib
 import pytest
 import torch
 
-from datamodules import Cars196, Cub200, ImageFolder, SketchBirds
-from datamodules.check.check import check_data
-from datamodules.check.report import show_check
-from datamodules.dataset import ImageDataset
+from protometry.datamodules import Cars196, Cub200, ImageFolder, SketchBirds
+from protometry.datamodules.check.check import check_data
+from protometry.datamodules.check.report import show_check
+from protometry.datamodules.dataset import ImageDataset
 from tests.photo_trees import make_cars, make_folders
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.check.contact_sheet import CAPTION, COLUMNS, GAP, TILE, Tile, contact_sheet
+from protometry.datamodules.check.contact_sheet import CAPTION, COLUMNS, GAP, TILE, Tile, contact_sheet
 
 
 def sheet(count, title="test: 0", text="a class"):

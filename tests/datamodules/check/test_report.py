@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from datamodules import Cub200, SketchBirds
-from datamodules.check.check import check_data
-from datamodules.check.report import new_folder, write_check
+from protometry.datamodules import Cub200, SketchBirds
+from protometry.datamodules.check.check import check_data
+from protometry.datamodules.check.report import new_folder, write_check
 
 
 def cub(root):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from datamodules import SketchBirds
-from datamodules.check.sample import field_sizes, same_sample, sample_problems
-from datamodules.splits import SPLITS
+from protometry.datamodules import SketchBirds
+from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
+from protometry.datamodules.splits import SPLITS
 
 NAN = float("nan")
 

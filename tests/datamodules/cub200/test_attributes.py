@@ -3,9 +3,9 @@ import logging
 import numpy as np
 import pytest
 
-from datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
-from datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
-from datamodules.cub200.tables import read_tables
+from protometry.datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
+from protometry.datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
+from protometry.datamodules.cub200.tables import read_tables
 from tests.photo_trees import edit
 
 

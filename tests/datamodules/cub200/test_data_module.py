@@ -7,8 +7,8 @@ import tarfile
 import pytest
 import torch
 
-from datamodules.cub200 import Cub200, Cub200Dataset
-from datamodules.photos.download import Archive
+from protometry.datamodules.cub200 import Cub200, Cub200Dataset
+from protometry.datamodules.photos.download import Archive
 from tests.cub_tree import add_image_labels
 from tests.photo_trees import cut, edit, fingerprint
 
@@ -111,7 +111,7 @@ class TestConcepts:
     def test_without_part_tables(self, cub_tree, monkeypatch):
         """Told once, although the tables are read before a run and in it."""
         messages = []
-        monkeypatch.setattr("datamodules.cub200.dataset.rank_zero_info", messages.append)
+        monkeypatch.setattr("protometry.datamodules.cub200.dataset.rank_zero_info", messages.append)
         root = cub_tree()
         shutil.rmtree(root / "CUB_200_2011/parts")
         data = module(root)

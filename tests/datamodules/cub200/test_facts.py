@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.cub200.attributes import IMAGE_LABELS, read_attributes
-from datamodules.cub200.concepts import FIXED, group_of_concept
-from datamodules.cub200.data_module import Cub200
-from datamodules.cub200.tables import read_tables
-from datamodules.splits import SPLITS, Population, cv70
-from metrics.functional import similar_class_pairs, structural_grounding
+from protometry.datamodules.cub200.attributes import IMAGE_LABELS, read_attributes
+from protometry.datamodules.cub200.concepts import FIXED, group_of_concept
+from protometry.datamodules.cub200.data_module import Cub200
+from protometry.datamodules.cub200.tables import read_tables
+from protometry.datamodules.splits import SPLITS, Population, cv70
+from protometry.metrics.functional import similar_class_pairs, structural_grounding
 from tests.photo_trees import stamps
 
 

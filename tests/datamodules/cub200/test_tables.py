@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from datamodules.cub200.rows import find_folder
-from datamodules.cub200.tables import read_tables
+from protometry.datamodules.cub200.rows import find_folder
+from protometry.datamodules.cub200.tables import read_tables
 from tests.photo_trees import edit, make_awa2
 
 

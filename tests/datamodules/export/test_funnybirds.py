@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import FunnyBirds, SketchBirds
-from datamodules.export import export
-from datamodules.export.funnybirds import label_colors, part_variants
-from datamodules.funnybirds.part_maps import LABEL_COLORS, label_codes
+from protometry.datamodules import FunnyBirds, SketchBirds
+from protometry.datamodules.export import export
+from protometry.datamodules.export.funnybirds import label_colors, part_variants
+from protometry.datamodules.funnybirds.part_maps import LABEL_COLORS, label_codes
 from tests.photo_trees import fingerprint
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import AwA2, Cars196, Cub200, Nico, SketchBirds
-from datamodules.export import export
-from datamodules.export.cub import attribute_name
-from datamodules.export.nico import background_color, context_name
-from datamodules.nico.hsv_rule import hsv_counts, hsv_group
-from datamodules.sketch_birds.class_table import all_attributes
+from protometry.datamodules import AwA2, Cars196, Cub200, Nico, SketchBirds
+from protometry.datamodules.export import export
+from protometry.datamodules.export.cub import attribute_name
+from protometry.datamodules.export.nico import background_color, context_name
+from protometry.datamodules.nico.hsv_rule import hsv_counts, hsv_group
+from protometry.datamodules.sketch_birds.class_table import all_attributes
 from tests.photo_trees import fingerprint
 
 SIZES = {"train_size": 64, "val_size": 16, "test_size": 24}
@@ -266,7 +266,7 @@ class TestExport:
             yield from list(items)[:5]
             raise error
 
-        monkeypatch.setattr("datamodules.export.cub.track", interrupted)
+        monkeypatch.setattr("protometry.datamodules.export.cub.track", interrupted)
         with pytest.raises(error):
             export("cub", few, tmp_path / "out")
         assert list(tmp_path.iterdir()) == []

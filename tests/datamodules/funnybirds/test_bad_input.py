@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datamodules.funnybirds import FunnyBirds
-from datamodules.funnybirds import data_module as funnybirds
-from datamodules.photos.download import Archive
+from protometry.datamodules.funnybirds import FunnyBirds
+from protometry.datamodules.funnybirds import data_module as funnybirds
+from protometry.datamodules.photos.download import Archive
 from tests.funnybirds_tree import read_funnybirds as module
 from tests.photo_trees import edit
 

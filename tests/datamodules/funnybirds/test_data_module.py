@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import FunnyBirds
-from datamodules.splits import SPLITS
+from protometry.datamodules import FunnyBirds
+from protometry.datamodules.splits import SPLITS
 from tests.funnybirds_tree import make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
 from tests.photo_trees import fingerprint

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import FunnyBirds
-from datamodules.check.sample import field_sizes, sample_problems
-from datamodules.sketch_birds.class_table import has_disjoint_pairs
-from datamodules.splits import SPLITS
+from protometry.datamodules import FunnyBirds
+from protometry.datamodules.check.sample import field_sizes, sample_problems
+from protometry.datamodules.sketch_birds.class_table import has_disjoint_pairs
+from protometry.datamodules.splits import SPLITS
 from tests.photo_trees import stamps
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datamodules.funnybirds.files import (
+from protometry.datamodules.funnybirds.files import (
     PartMap,
     Rendering,
     check_files,
@@ -13,9 +13,9 @@ from datamodules.funnybirds.files import (
     no_interventions,
     no_maps,
 )
-from datamodules.funnybirds.tables import Scenes
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile
+from protometry.datamodules.funnybirds.tables import Scenes
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile
 
 ALL = (True,) * 5
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.bird_parts import InterventionDataset
-from datamodules.splits import SPLITS
+from protometry.datamodules.bird_parts import InterventionDataset
+from protometry.datamodules.splits import SPLITS
 from tests.funnybirds_tree import make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
 from tests.photo_trees import fingerprint

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from datamodules.funnybirds.part_maps import LABEL_COLORS, bird_pixels, label_codes, solid_unknown_color
+from protometry.datamodules.funnybirds.part_maps import LABEL_COLORS, bird_pixels, label_codes, solid_unknown_color
 
 
 class TestLabelCodes:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from datamodules.funnybirds.tables import read_classes, read_scenes
+from protometry.datamodules.funnybirds.tables import read_classes, read_scenes
 
 VARIANTS = {
     "beak": [{"model": "beak01.glb", "color": "yellow"}, {"model": "beak02.glb", "color": "yellow"}],

@@ -8,9 +8,9 @@ from pathlib import PurePath
 import pytest
 from PIL import Image
 
-from datamodules import Nico, NicoDataset
-from datamodules.nico import files as nico_files
-from datamodules.splits import SPLITS
+from protometry.datamodules import Nico, NicoDataset
+from protometry.datamodules.nico import files as nico_files
+from protometry.datamodules.splits import SPLITS
 from tests.nico_tree import CLASSES, COLORS, make_nico
 from tests.photo_trees import cut, fingerprint
 

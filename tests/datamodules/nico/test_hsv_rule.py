@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datamodules.nico.hsv_rule import GROUPS, Counts, hsv_counts, hsv_group
+from protometry.datamodules.nico.hsv_rule import GROUPS, Counts, hsv_counts, hsv_group
 
 ALL = 224 * 224
 

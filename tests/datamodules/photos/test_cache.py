@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from datamodules.cub200.attributes import read_image_labels
-from datamodules.nico.files import look_at_photos
-from datamodules.photos.cache import cache_folder, recall, remember
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile, verify_images
+from protometry.datamodules.cub200.attributes import read_image_labels
+from protometry.datamodules.nico.files import look_at_photos
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile, verify_images
 from tests.photo_trees import photo
 
 

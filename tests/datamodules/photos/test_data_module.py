@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import splits
-from datamodules.photos.download import Archive
+from protometry.datamodules import splits
+from protometry.datamodules.photos.download import Archive
 from tests.datamodules.toy_photos import Toy, ToyDataset, make_toy, toy
 from tests.photo_trees import fingerprint, noise_picture
 

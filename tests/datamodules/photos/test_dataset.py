@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.check.sample import same_sample
-from datamodules.photos.dataset import AUGMENTED
-from datamodules.photos.verify import ImageFile
-from datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.check.sample import same_sample
+from protometry.datamodules.photos.dataset import AUGMENTED
+from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.transforms.photo import PhotoTransform
 from tests.datamodules.toy_photos import ToyDataset, make_toy
 from tests.photo_trees import noise_picture, turned
 

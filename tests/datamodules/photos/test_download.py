@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import datamodules.photos.download as download_module
-from datamodules.photos.download import Archive, download, is_free
+import protometry.datamodules.photos.download as download_module
+from protometry.datamodules.photos.download import Archive, download, is_free
 
 
 def archive(folder, members, name="toy.tgz"):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from datamodules.photos.files import FORMATS, decode_image, locate, read_text
-from datamodules.photos.folders import images_below
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import picture_size
+from protometry.datamodules.photos.files import FORMATS, decode_image, locate, read_text
+from protometry.datamodules.photos.folders import images_below
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import picture_size
 from tests.photo_trees import cut, turned
 from tests.photo_trees import noise_picture as picture
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.photos.one_photo import read_photo
+from protometry.datamodules.photos.one_photo import read_photo
 from tests.datamodules.toy_photos import Toy, make_toy
 from tests.datamodules.toy_photos import toy as toy_data
 from tests.photo_trees import turned

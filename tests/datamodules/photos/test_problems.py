@@ -2,7 +2,7 @@
 
 import pytest
 
-from datamodules.photos.problems import Problems
+from protometry.datamodules.photos.problems import Problems
 
 
 def test_counts_all_and_shows_five():

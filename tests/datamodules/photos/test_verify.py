@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from datamodules.photos.cache import cache_folder
-from datamodules.photos.problems import Problems
-from datamodules.photos.verify import ImageFile, verify_images
+from protometry.datamodules.photos.cache import cache_folder
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.verify import ImageFile, verify_images
 from tests.photo_trees import claimed_png, cut
 from tests.photo_trees import noise_picture as picture
 

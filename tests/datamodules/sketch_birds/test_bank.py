@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from datamodules.bird_parts import PARTS, shape_and_color
-from datamodules.sketch_birds import bank
-from datamodules.sketch_birds.render import draw_label_map, locate_points, primitives
-from datamodules.sketch_birds.scene import Knobs, sample_scene
+from protometry.datamodules.bird_parts import PARTS, shape_and_color
+from protometry.datamodules.sketch_birds import bank
+from protometry.datamodules.sketch_birds.render import draw_label_map, locate_points, primitives
+from protometry.datamodules.sketch_birds.scene import Knobs, sample_scene
 
 UPRIGHT = replace(
     sample_scene(0, "test", 0, [(0, 0, 0, 0, 0)], Knobs()),

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from datamodules.bird_parts import PART_NAMES, PARTS, target_set
-from datamodules.sketch_birds.bank import POINT_GROUPS
-from datamodules.sketch_birds.class_table import all_attributes, has_disjoint_pairs, make_class_table
-from datamodules.sketch_birds.presets import PRESETS
+from protometry.datamodules.bird_parts import PART_NAMES, PARTS, target_set
+from protometry.datamodules.sketch_birds.bank import POINT_GROUPS
+from protometry.datamodules.sketch_birds.class_table import all_attributes, has_disjoint_pairs, make_class_table
+from protometry.datamodules.sketch_birds.presets import PRESETS
 
 
 def slow_has_disjoint_pairs(table):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from datamodules.sketch_birds import SketchBirds
+from protometry.datamodules.sketch_birds import SketchBirds
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, InterventionDataset
-from datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
-from datamodules.sketch_birds.scene import Knobs
+from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, InterventionDataset
+from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.sketch_birds.scene import Knobs
 
 
 @pytest.fixture(scope="module")

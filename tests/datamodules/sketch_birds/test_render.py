@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datamodules.bird_parts import LABEL_MAP_CODES, PARTS
-from datamodules.sketch_birds.class_table import make_class_table
-from datamodules.sketch_birds.render import Primitives, draw_image, draw_label_map, locate_points, primitives
-from datamodules.sketch_birds.scene import Knobs, sample_scene
+from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PARTS
+from protometry.datamodules.sketch_birds.class_table import make_class_table
+from protometry.datamodules.sketch_birds.render import Primitives, draw_image, draw_label_map, locate_points, primitives
+from protometry.datamodules.sketch_birds.scene import Knobs, sample_scene
 
 CLASSES = make_class_table(50, [range(len(names)) for names in PARTS.values()]).tolist()
 SIZE = (128, 128)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datamodules.sketch_birds.intervention import changed_scene
-from datamodules.sketch_birds.scene import Knobs, kept_parts, sample_scene
+from protometry.datamodules.sketch_birds.intervention import changed_scene
+from protometry.datamodules.sketch_birds.scene import Knobs, kept_parts, sample_scene
 
 CLASSES = [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1), (2, 2, 2, 2, 2)]
 

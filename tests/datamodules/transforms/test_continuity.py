@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules.transforms.continuity import codec_versions, colour_steps, continuity_view, damage_steps
+from protometry.datamodules.transforms.continuity import codec_versions, colour_steps, continuity_view, damage_steps
 
 COLOUR = ("brightness", "contrast", "saturation", "hue")
 DAMAGE = ("noise", "blur", "jpeg")

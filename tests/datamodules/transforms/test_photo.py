@@ -6,13 +6,13 @@ import cv2
 import numpy as np
 import pytest
 
-from datamodules.transforms.photo import (
+from protometry.datamodules.transforms.photo import (
     Photo,
     PhotoTransform,
     augmentation_steps,
     transform_seed,
 )
-from datamodules.transforms.placement import clipped_boxes, inclusive_boxes, place, placed_boxes
+from protometry.datamodules.transforms.placement import clipped_boxes, inclusive_boxes, place, placed_boxes
 
 GEOMETRIES = ("stretch", "letterbox", "shorter_crop", "center_crop")
 AUGMENTATIONS = ("geometric", "photometric", "geometric_photometric")

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from datamodules.transforms.placement import place, place_points
+from protometry.datamodules.transforms.placement import place, place_points
 
 SHAPES = [(60, 90), (90, 60), (33, 47), (200, 31), (7, 300), (48, 64), (1, 1)]
 FRAMES = [(32, 32), (48, 64), (130, 90)]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from explanations.explainer import Targets
-from explanations.relevance.prp_and_lrp import LRP, PRP
-from explanations.relevance.recorder import record
-from explanations.relevance.rules import uncropped
-from lightning_modules import BagNet
+from protometry.explanations.explainer import Targets
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
+from protometry.explanations.relevance.recorder import record
+from protometry.explanations.relevance.rules import uncropped
+from protometry.lightning_modules import BagNet
 from tests.explanations.backbones import UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand
 

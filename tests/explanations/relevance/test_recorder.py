@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision import models
 
-from explanations.relevance.convolution_rules import Weighted
-from explanations.relevance.recorder import OverwrittenError, record
-from explanations.relevance.tape import _states
+from protometry.explanations.relevance.convolution_rules import Weighted
+from protometry.explanations.relevance.recorder import OverwrittenError, record
+from protometry.explanations.relevance.tape import _states
 from tests.explanations.backbones import DenseBlock, Residual, UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand, randn
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from explanations.explainer import Targets
-from explanations.relevance.prp_and_lrp import LRP, PRP, RecordedOutput
-from lightning_modules import Classifier, ProtoPNet
-from lightning_modules.contract import ModelOutput
+from protometry.explanations.explainer import Targets
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP, RecordedOutput
+from protometry.lightning_modules import Classifier, ProtoPNet
+from protometry.lightning_modules.contract import ModelOutput
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet, taped
 from tests.explanations.small_models import MeanPooled, rand, randn
 from tests.rounding import terms_of, tolerance

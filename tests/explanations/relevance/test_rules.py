@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Weighted
-from explanations.relevance.rules import AveragePool, MaxPool, Residual, split
+from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Weighted
+from protometry.explanations.relevance.rules import AveragePool, MaxPool, Residual, split
 from tests.explanations.small_models import rand, randn
 
 close = torch.testing.assert_close

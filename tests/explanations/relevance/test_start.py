@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from explanations.relevance.start import relevance_start
-from lightning_modules.contract import ModelOutput, UnitTable
+from protometry.explanations.relevance.start import relevance_start
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from tests.explanations.small_models import rand, randn
 
 close = torch.testing.assert_close

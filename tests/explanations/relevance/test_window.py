@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from explanations.relevance.convolution_rules import ConvolutionMap, Filters, Weighted
-from explanations.relevance.recorder import record
-from explanations.relevance.rules import Residual, passed
-from explanations.relevance.window import Window, narrowed
+from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, Weighted
+from protometry.explanations.relevance.recorder import record
+from protometry.explanations.relevance.rules import Residual, passed
+from protometry.explanations.relevance.window import Window, narrowed
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -13,9 +13,9 @@ from torchvision import models
 from torchvision.models import convnext, densenet, vgg
 from torchvision.transforms.functional import normalize
 
-from lightning_modules.backbones import Backbone, BackboneOptions, Normalize, build_backbone
-from lightning_modules.backbones.backbone import longest_path
-from lightning_modules.geometry import Layer
+from protometry.lightning_modules.backbones import Backbone, BackboneOptions, Normalize, build_backbone
+from protometry.lightning_modules.backbones.backbone import longest_path
+from protometry.lightning_modules.geometry import Layer
 from tests.rounding import terms_of, tolerance
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_modules.backbones.bagnet import BAGNETS, Bottleneck, bagnet
+from protometry.lightning_modules.backbones.bagnet import BAGNETS, Bottleneck, bagnet
 
 
 def test_the_shortcut_loses_its_last_rows_and_columns():

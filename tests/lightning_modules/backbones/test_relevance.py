@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from explanations.explainer import Targets
-from explanations.relevance.prp_and_lrp import LRP, PRP
-from lightning_modules import ProtoPNet
+from protometry.explanations.explainer import Targets
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
+from protometry.lightning_modules import ProtoPNet
 from tests.explanations.backbones import moved_statistics
 
 

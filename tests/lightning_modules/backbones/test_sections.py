@@ -3,9 +3,9 @@ from typing import get_args
 import pytest
 import torch
 
-from lightning_modules.backbones import build_backbone
-from lightning_modules.backbones.backbone import BackboneName
-from lightning_modules.backbones.sections import SECTION_STARTS, backbone_sections
+from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.backbones.backbone import BackboneName
+from protometry.lightning_modules.backbones.sections import SECTION_STARTS, backbone_sections
 
 LAST = {  # how the names of the parameters of the last section begin: block, stage or the last two blocks
     "sketch": ("block4.",),

@@ -12,8 +12,8 @@ import torch
 from torchvision import models
 from torchvision.transforms.functional import normalize
 
-from lightning_modules import Classifier, ProtoTree
-from lightning_modules.backbones import build_backbone
+from protometry.lightning_modules import Classifier, ProtoTree
+from protometry.lightning_modules.backbones import build_backbone
 
 ROOT = Path(__file__).parents[3]
 BACKBONES = Path(os.environ.get("PROTOMETRY_DATA", ROOT.parent / "shared" / "data"), "backbones")

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from metrics import SpatialMisalignment
-from metrics.functional import (
+from protometry.metrics import SpatialMisalignment
+from protometry.metrics.functional import (
     accuracy_change,
     keyed_uniform,
     masked_projected_gradient,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from metrics.functional import keyed_uniform, masked_projected_gradient
+from protometry.metrics.functional import keyed_uniform, masked_projected_gradient
 from tests.rounding import tolerance
 
 

@@ -2,8 +2,8 @@ from typing import ClassVar
 
 import torch
 
-from metrics import OnObject
-from metrics.functional import peak_object_share
+from protometry.metrics import OnObject
+from protometry.metrics.functional import peak_object_share
 from tests.metrics.alignment.parts import mean
 from tests.metrics.tester import Case, MetricTests, updated
 

@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PartConsistency
-from metrics.functional import part_consistency
+from protometry.metrics import PartConsistency
+from protometry.metrics.functional import part_consistency
 from tests.metrics.alignment.parts import HALF, NAN, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, updated
 

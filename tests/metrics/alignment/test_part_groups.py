@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from metrics.functional import merge_parts
+from protometry.metrics.functional import merge_parts
 
 
 def test_hand_case():

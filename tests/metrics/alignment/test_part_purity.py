@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PartPurity
-from metrics.alignment.part_purity import top_images
-from metrics.functional import part_purity
+from protometry.metrics import PartPurity
+from protometry.metrics.alignment.part_purity import top_images
+from protometry.metrics.functional import part_purity
 from tests.metrics.alignment.parts import NAN, PARTS, UNITS, mean, parts_record
 from tests.metrics.tester import Case, MetricTests, images, rows, same_summaries, updated
 

@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PartStability
-from metrics.functional import part_stability
+from protometry.metrics import PartStability
+from protometry.metrics.functional import part_stability
 from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, check_undefined, same, updated
 

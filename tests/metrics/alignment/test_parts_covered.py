@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PartsCovered
-from metrics.functional import parts_covered
+from protometry.metrics import PartsCovered
+from protometry.metrics.functional import parts_covered
 from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, mean, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, updated
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metrics import SummaryMetric
+from protometry.metrics import SummaryMetric
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite
 from tests.rounding import tolerance
 

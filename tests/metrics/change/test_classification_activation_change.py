@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ClassificationActivationChange
-from metrics.functional import classification_activation_change
+from protometry.metrics import ClassificationActivationChange
+from protometry.metrics.functional import classification_activation_change
 from tests.metrics.change.changes import NAN, change_record, finite, image_first, ratio
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite
 

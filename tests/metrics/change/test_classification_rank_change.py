@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ClassificationRankChange
-from metrics.functional import classification_rank_change
+from protometry.metrics import ClassificationRankChange
+from protometry.metrics.functional import classification_rank_change
 from tests.metrics.change.changes import NAN, change_record, finite, image_first, slow_rank
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite
 

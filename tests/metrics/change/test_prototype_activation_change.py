@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeActivationChange
-from metrics.functional import prototype_activation_change
+from protometry.metrics import PrototypeActivationChange
+from protometry.metrics.functional import prototype_activation_change
 from tests.metrics.change.changes import MapChangeTests, case, change_record, image_first, one, ratio
 from tests.metrics.tester import updated
 

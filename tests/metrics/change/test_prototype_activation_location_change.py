@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeActivationLocationChange
-from metrics.functional import prototype_activation_location_change
+from protometry.metrics import PrototypeActivationLocationChange
+from protometry.metrics.functional import prototype_activation_location_change
 from tests.metrics.change.changes import (
     MapChangeTests,
     at,

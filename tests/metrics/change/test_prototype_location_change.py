@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeLocationChange
-from metrics.functional import prototype_location_change
+from protometry.metrics import PrototypeLocationChange
+from protometry.metrics.functional import prototype_location_change
 from tests.metrics.change.changes import MapChangeTests, at, case, change_record, image_first, one, slow_plc
 from tests.metrics.tester import updated
 

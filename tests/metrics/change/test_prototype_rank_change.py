@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeRankChange
-from metrics.functional import prototype_rank_change
+from protometry.metrics import PrototypeRankChange
+from protometry.metrics.functional import prototype_rank_change
 from tests.metrics.change.changes import NAN, change_record, image_first, slow_rank
 from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
 

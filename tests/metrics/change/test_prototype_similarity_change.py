@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeSimilarityChange
-from metrics.functional import prototype_similarity_change
+from protometry.metrics import PrototypeSimilarityChange
+from protometry.metrics.functional import prototype_similarity_change
 from tests.metrics.change.changes import NAN, change_record, image_first
 from tests.metrics.tester import Case, ChangeTests
 

@@ -4,9 +4,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import VisualizationActivationChange
-from metrics.change.visualization_activation_change import largest_first
-from metrics.functional import clip_saliency, visualization_activation_change
+from protometry.metrics import VisualizationActivationChange
+from protometry.metrics.change.visualization_activation_change import largest_first
+from protometry.metrics.functional import clip_saliency, visualization_activation_change
 from tests.metrics.change.changes import (
     NAN,
     SaliencyChangeTests,

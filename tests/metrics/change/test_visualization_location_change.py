@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import VisualizationLocationChange
-from metrics.functional import clip_saliency, visualization_location_change
+from protometry.metrics import VisualizationLocationChange
+from protometry.metrics.functional import clip_saliency, visualization_location_change
 from tests.metrics.change.changes import (
     WIDTH,
     SaliencyChangeTests,

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ClassIndependence
-from metrics.functional import class_independence
+from protometry.metrics import ClassIndependence
+from protometry.metrics.functional import class_independence
 from tests.metrics.class_representation.scores import DTYPES, LABELS, NAN, USED, drawn, mean, planted, scores
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import Contrastiveness
-from metrics.functional import contrastiveness, normal_overlap
+from protometry.metrics import Contrastiveness
+from protometry.metrics.functional import contrastiveness, normal_overlap
 from tests.metrics.class_representation.scores import DTYPES, NAN, USED, drawn, mean, planted, scores
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 
@@ -112,7 +112,7 @@ def test_order_other_units_and_scale_change_nothing(monkeypatch):
     assert torch.equal(contrastiveness(scores.flip(0)), expected)
     torch.testing.assert_close(contrastiveness(scores[:, [4, 3]]), expected[[4, 3]], rtol=0, atol=0)
     torch.testing.assert_close(contrastiveness(scores * 1e-3 + 7), expected)
-    monkeypatch.setattr("metrics.primitives.chunks.CPU_ELEMENTS", 1)
+    monkeypatch.setattr("protometry.metrics.primitives.chunks.CPU_ELEMENTS", 1)
     assert torch.equal(contrastiveness(scores), expected)  # one unit at a time
     for few in (torch.zeros(0, 2), torch.ones(1, 2)):
         assert contrastiveness(few).isnan().tolist() == [True, True]

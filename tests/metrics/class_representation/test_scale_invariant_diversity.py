@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ScaleInvariantDiversity
-from metrics.functional import scale_invariant_diversity
+from protometry.metrics import ScaleInvariantDiversity
+from protometry.metrics.functional import scale_invariant_diversity
 from tests.metrics.class_representation.scores import DTYPES, NAN, drawn, mean
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 
@@ -57,7 +57,7 @@ def test_hand_cases():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_slow_oracle(dtype, monkeypatch):
-    monkeypatch.setattr("metrics.primitives.chunks.CPU_ELEMENTS", 40)
+    monkeypatch.setattr("protometry.metrics.primitives.chunks.CPU_ELEMENTS", 40)
     maps, predictions = drawn(3, 9, 8, 3, 2).to(dtype), torch.arange(9) % 4
     weight = drawn(4, 4, 8).mul(2).round().to(dtype)  # ties, zeros and negative weights
     weight[2, 3:] = 0

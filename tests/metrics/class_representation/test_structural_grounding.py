@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from metrics import StructuralGrounding
-from metrics.functional import similar_class_pairs, structural_grounding
+from protometry.metrics import StructuralGrounding
+from protometry.metrics.functional import similar_class_pairs, structural_grounding
 from tests.metrics.class_representation.scores import DTYPES, NAN, drawn
 from tests.metrics.tester import check_attributes, same_summaries
 

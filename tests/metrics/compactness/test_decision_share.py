@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import DecisionShare
-from metrics.functional import decision_share
+from protometry.metrics import DecisionShare
+from protometry.metrics.functional import decision_share
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import DistinctRegions
-from metrics.functional import distinct_regions
+from protometry.metrics import DistinctRegions
+from protometry.metrics.functional import distinct_regions
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from metrics import GlobalSize
-from metrics.functional import global_size
+from protometry.metrics import GlobalSize
+from protometry.metrics.functional import global_size
 
 WEIGHT = torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]])
 ALL = torch.ones(4, dtype=torch.bool)

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from metrics import FeaturesPerClass, GlobalSize, NegativePositiveRatio, NumberOfFeatures, Sparsity
-from metrics.functional import (
+from protometry.metrics import FeaturesPerClass, GlobalSize, NegativePositiveRatio, NumberOfFeatures, Sparsity
+from protometry.metrics.functional import (
     features_per_class,
     global_size,
     negative_positive_ratio,

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import LocalSize
-from metrics.functional import local_size
+from protometry.metrics import LocalSize
+from protometry.metrics.functional import local_size
 from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan

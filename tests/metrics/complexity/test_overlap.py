@@ -6,9 +6,14 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
-from metrics.functional import background_overlap, clip_saliency, inside_outside_relevance_difference, object_overlap
-from metrics.primitives import chunks
+from protometry.metrics import BackgroundOverlap, InsideOutsideRelevanceDifference, ObjectOverlap
+from protometry.metrics.functional import (
+    background_overlap,
+    clip_saliency,
+    inside_outside_relevance_difference,
+    object_overlap,
+)
+from protometry.metrics.primitives import chunks
 from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan

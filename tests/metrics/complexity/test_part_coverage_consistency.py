@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PartCoverageConsistency
-from metrics.functional import clip_saliency, part_coverage_consistency
+from protometry.metrics import PartCoverageConsistency
+from protometry.metrics.functional import clip_saliency, part_coverage_consistency
 from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan

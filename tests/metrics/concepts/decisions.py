@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from metrics.functional import lift_interval
+from protometry.metrics.functional import lift_interval
 
 NAN, SIZE, IMAGES, CLASSES, CONCEPTS = math.nan, (6, 4), 13, 3, 5
 GENERATOR = torch.Generator().manual_seed(8)

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ConceptExistence
-from metrics.functional import concept_existence, concept_existence_baselines, concept_importance
+from protometry.metrics import ConceptExistence
+from protometry.metrics.functional import concept_existence, concept_existence_baselines, concept_importance
 from tests.metrics.concepts.decisions import (
     CONCEPTS,
     IMAGES,

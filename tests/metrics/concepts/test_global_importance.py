@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ConceptGlobalImportance
-from metrics.functional import concept_global_importance
+from protometry.metrics import ConceptGlobalImportance
+from protometry.metrics.functional import concept_global_importance
 from tests.metrics.concepts.decisions import (
     CLASSES,
     CONCEPTS,

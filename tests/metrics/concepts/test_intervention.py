@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from metrics import InterventionArea, InterventionFinal
-from metrics.functional import group_uncertainty, intervention_masks
+from protometry.metrics import InterventionArea, InterventionFinal
+from protometry.metrics.functional import group_uncertainty, intervention_masks
 from tests.metrics.tester import Case, MetricTests, rows, updated
 
 

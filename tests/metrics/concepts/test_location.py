@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from metrics import ConceptLocation
-from metrics.functional import concept_activation_maps, concept_location
+from protometry.metrics import ConceptLocation
+from protometry.metrics.functional import concept_activation_maps, concept_location
 from tests.metrics.concepts.decisions import (
     IMAGES,
     NAN,

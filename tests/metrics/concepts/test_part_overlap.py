@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import ConceptMaskIntersectionOverUnion
-from metrics.functional import concept_mask_intersection_over_union
+from protometry.metrics import ConceptMaskIntersectionOverUnion
+from protometry.metrics.functional import concept_mask_intersection_over_union
 from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, mean, part_of, ranking, usable
 from tests.metrics.tester import Case, MetricTests, same
 

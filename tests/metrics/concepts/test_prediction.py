@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
-from metrics.functional import concept_auc, name_units
+from protometry.metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
+from protometry.metrics.functional import concept_auc, name_units
 from tests.metrics.tester import Case, MetricTests, updated
 
 # concept 0 is unit 2, concept 1 no unit, concept 2 unit 3, since unit 0 is not active

@@ -2,7 +2,7 @@ from typing import ClassVar
 
 import torch
 
-from metrics import ResidualShare
+from protometry.metrics import ResidualShare
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 
 IMAGES, CLASSES = 11, 4

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeEntropy
-from metrics.functional import prototype_entropy
+from protometry.metrics import PrototypeEntropy
+from protometry.metrics.functional import prototype_entropy
 from tests.metrics.tester import Case, MetricTests, rows, same_summaries, updated
 
 NAN = math.nan

@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import AverageFeatureDistance
-from metrics.functional import average_feature_distance, nearest_features
+from protometry.metrics import AverageFeatureDistance
+from protometry.metrics.functional import average_feature_distance, nearest_features
 from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
 from tests.metrics.tester import Case, MetricTests, check_undefined, updated
 from tests.rounding import tolerance

@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import PrototypeActivationLocationContrast, PrototypeLocationContrast
-from metrics.functional import prototype_activation_location_contrast, prototype_location_contrast
+from protometry.metrics import PrototypeActivationLocationContrast, PrototypeLocationContrast
+from protometry.metrics.functional import prototype_activation_location_contrast, prototype_location_contrast
 from tests.metrics.change.changes import (
     NAN,
     at,

@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import AveragePrototypeDistance
-from metrics.functional import average_prototype_distance
+from protometry.metrics import AveragePrototypeDistance
+from protometry.metrics.functional import average_prototype_distance
 from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
 from tests.metrics.tester import Case, MetricTests, updated
 from tests.rounding import tolerance

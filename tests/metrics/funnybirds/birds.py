@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from metrics.functional import part_thresholds
+from protometry.metrics.functional import part_thresholds
 
 NAN = math.nan
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import torch
 
-from metrics import BackgroundIndependence
-from metrics.functional import background_independence
+from protometry.metrics import BackgroundIndependence
+from protometry.metrics.functional import background_independence
 from tests.metrics.funnybirds.birds import NAN, booleans, equal, normal
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 

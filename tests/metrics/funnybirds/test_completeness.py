@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from metrics.functional import funnybirds_aggregate, heldout_completeness, part_thresholds, select_threshold
+from protometry.metrics.functional import funnybirds_aggregate, heldout_completeness, part_thresholds, select_threshold
 from tests.metrics.funnybirds.birds import NAN, draws
 
 

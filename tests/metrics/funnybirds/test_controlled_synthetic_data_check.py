@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from metrics.functional import controlled_synthetic_data_check, minimal_sufficient_sets
+from protometry.metrics.functional import controlled_synthetic_data_check, minimal_sufficient_sets
 from tests.metrics.funnybirds.birds import NAN, TABLE, booleans, draws, equal, sets_of, variants
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from metrics.functional import distractibility, irrelevant_candidates
+from protometry.metrics.functional import distractibility, irrelevant_candidates
 from tests.metrics.funnybirds.birds import NAN, equal
 
 

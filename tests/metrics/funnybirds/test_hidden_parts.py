@@ -2,7 +2,7 @@
 
 import torch
 
-from metrics import HiddenParts
+from protometry.metrics import HiddenParts
 
 
 def test_hidden_parts_are_those_that_were_drawn():

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from metrics import ImportantParts
-from metrics.functional import covered_parts, important_parts, part_importance, part_thresholds
+from protometry.metrics import ImportantParts
+from protometry.metrics.functional import covered_parts, important_parts, part_importance, part_thresholds
 from tests.metrics.funnybirds.birds import T, booleans, equal, scene, sets_of
 
 

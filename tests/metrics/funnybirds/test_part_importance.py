@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from metrics.functional import important_parts, part_dilation, part_importance
+from protometry.metrics.functional import important_parts, part_dilation, part_importance
 from tests.metrics.funnybirds.birds import DTYPES, NAN, T, equal, scene
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from metrics.functional import deletion_check, preservation_check, subset_codes
+from protometry.metrics.functional import deletion_check, preservation_check, subset_codes
 from tests.metrics.funnybirds.birds import NAN, booleans, equal
 
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import SingleDeletion
-from metrics.functional import single_deletion
+from protometry.metrics import SingleDeletion
+from protometry.metrics.functional import single_deletion
 from tests.metrics.funnybirds.birds import DTYPES, NAN, draws, equal, mean, normal
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import TargetSensitivity
-from metrics.functional import target_pairs, target_sensitivity
+from protometry.metrics import TargetSensitivity
+from protometry.metrics.functional import target_pairs, target_sensitivity
 from tests.metrics.funnybirds.birds import NAN, equal, mean, normal, sets_of, variants
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 

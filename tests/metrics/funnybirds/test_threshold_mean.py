@@ -9,8 +9,14 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from metrics import ControlledSyntheticDataCheck, DeletionCheck, Distractibility, ImportantParts, PreservationCheck
-from metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
+from protometry.metrics import (
+    ControlledSyntheticDataCheck,
+    DeletionCheck,
+    Distractibility,
+    ImportantParts,
+    PreservationCheck,
+)
+from protometry.metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
 from tests.metrics.funnybirds.birds import NAN, booleans, draws, mean, variants
 from tests.metrics.tester import check_attributes, images, rows, same_summaries, updated
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from metrics import TotalsNotPositive
+from protometry.metrics import TotalsNotPositive
 from tests.metrics.funnybirds.birds import mean, normal
 from tests.metrics.tester import Case, MetricTests, nowhere_finite
 

@@ -1,6 +1,6 @@
 import torch
 
-from metrics import Abstention
+from protometry.metrics import Abstention
 from tests.metrics.general.logits import SINGLE, mean
 from tests.metrics.tester import (
     check_attributes,

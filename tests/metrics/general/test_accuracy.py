@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import Accuracy, SubsetAccuracy
-from metrics.functional import accuracy, subset_accuracy
+from protometry.metrics import Accuracy, SubsetAccuracy
+from protometry.metrics.functional import accuracy, subset_accuracy
 from tests.metrics.general.logits import (
     DTYPES,
     LABELS,

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import BalancedAccuracy
-from metrics.functional import balanced_accuracy
+from protometry.metrics import BalancedAccuracy
+from protometry.metrics.functional import balanced_accuracy
 from tests.metrics.general.logits import HAND, LABELS, LOGITS, SINGLE, K, drawn, slow_per_class, slow_recall
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import F1Score, LabelF1Score
-from metrics.functional import f1_score, label_f1_score
+from protometry.metrics import F1Score, LabelF1Score
+from protometry.metrics.functional import f1_score, label_f1_score
 from tests.metrics.general.logits import (
     DTYPES,
     HAND,

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from metrics import Accuracy, BalancedAccuracy, F1Score, TopKAccuracy
-from metrics.functional import wilson_interval
+from protometry.metrics import Accuracy, BalancedAccuracy, F1Score, TopKAccuracy
+from protometry.metrics.functional import wilson_interval
 from tests.metrics.general.logits import (
     DTYPES,
     HAND,

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from metrics import Ties
+from protometry.metrics import Ties
 from tests.metrics.general.logits import NAN, SINGLE, mean
 from tests.metrics.tester import (
     check_attributes,

@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import TopKAccuracy
-from metrics.functional import top_k_accuracy
+from protometry.metrics import TopKAccuracy
+from protometry.metrics.functional import top_k_accuracy
 from tests.metrics.general.logits import LABELS, LOGITS, SINGLE, slow_top_k
 from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
 

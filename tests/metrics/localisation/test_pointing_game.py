@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import EnergyPointingGame, PointingGame
-from metrics.functional import energy_pointing_game, pointing_game
+from protometry.metrics import EnergyPointingGame, PointingGame
+from protometry.metrics.functional import energy_pointing_game, pointing_game
 from tests.metrics.localisation.saliency import (
     CASE,
     DTYPES,

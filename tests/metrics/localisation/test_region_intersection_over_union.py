@@ -4,8 +4,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from metrics import RegionIntersectionOverUnion
-from metrics.functional import region_intersection_over_union
+from protometry.metrics import RegionIntersectionOverUnion
+from protometry.metrics.functional import region_intersection_over_union
 from tests.metrics.localisation.saliency import (
     CASE,
     DTYPES,

@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from metrics.functional import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
+from protometry.metrics.functional import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
 
 NAN = math.nan
 

@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from metrics.complexity.part_coverage_consistency import part_coverage_counts
-from metrics.functional import (
+from protometry.metrics.complexity.part_coverage_consistency import part_coverage_counts
+from protometry.metrics.functional import (
     background_overlap,
     inside_outside_relevance_difference,
     object_overlap,
     visualization_activation_change,
     visualization_location_change,
 )
-from metrics.primitives.checks import check_tensor
-from metrics.primitives.variants import check_variant
+from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.variants import check_variant
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

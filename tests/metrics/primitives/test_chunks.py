@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from metrics.primitives import chunks
-from metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives import chunks
+from protometry.metrics.primitives.chunks import image_chunks
 
 
 @pytest.mark.parametrize(

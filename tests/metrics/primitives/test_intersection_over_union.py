@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from metrics.functional import (
+from protometry.metrics.functional import (
     box_intersection_over_union,
     mask_intersection_over_union,
     weighted_intersection_over_union,

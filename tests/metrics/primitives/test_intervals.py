@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from metrics.functional import (
+from protometry.metrics.functional import (
     lift_interval,
     mean_interval,
     ratio_interval,

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metrics.functional import peak_cells, peak_locations
+from protometry.metrics.functional import peak_cells, peak_locations
 from tests.metrics.primitives.maps import DTYPES, each_map, random_maps
 from tests.rounding import tolerance
 
@@ -43,7 +43,7 @@ class TestPeaks:
     def test_locations_in_chunks(self, monkeypatch):
         maps = random_maps(8, (5, 3, 3, 4))
         whole = peak_locations(maps, (12, 20))
-        monkeypatch.setattr("metrics.primitives.peaks.UPSAMPLED_ELEMENTS", 500)
+        monkeypatch.setattr("protometry.metrics.primitives.peaks.UPSAMPLED_ELEMENTS", 500)
         assert torch.equal(peak_locations(maps, (12, 20)), whole)
         assert peak_locations(torch.zeros(0, 2, 3, 3), (6, 6)).shape == (0, 2, 2)
         assert peak_locations(torch.full((1, 7, 7), 0.3), (224, 224)).tolist() == [[0, 0]]

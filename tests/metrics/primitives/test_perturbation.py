@@ -5,9 +5,9 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform
-from metrics.primitives import chunks
-from metrics.primitives.perturbation import GAMMA, mix_bits, normal_quantiles
+from protometry.metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform
+from protometry.metrics.primitives import chunks
+from protometry.metrics.primitives.perturbation import GAMMA, mix_bits, normal_quantiles
 
 IDS = torch.tensor([3, 2**62 + 11, 7748076420210162913, 0, 1])
 RANKS = torch.arange(4).expand(5, 4)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from metrics.functional import gather_units, top_units, unit_ranks
+from protometry.metrics.functional import gather_units, top_units, unit_ranks
 from tests.metrics.change.changes import slow_rank
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

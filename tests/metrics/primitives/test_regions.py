@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metrics.functional import binarize_maps, clip_saliency, peak_cells, percentile_mask
+from protometry.metrics.functional import binarize_maps, clip_saliency, peak_cells, percentile_mask
 from tests.metrics.primitives.maps import DTYPES, each_map, random_maps
 
 NAN = math.nan

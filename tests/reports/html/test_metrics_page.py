@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from metrics.suite import ENTRIES, FAMILIES
-from reports.html.evaluation_files import read_evaluation
-from reports.html.metrics_page import metrics_page
-from reports.results.metrics_json import Measured, write_metrics
-from reports.results.values_csv import ImageValues
+from protometry.metrics.suite import ENTRIES, FAMILIES
+from protometry.reports.html.evaluation_files import read_evaluation
+from protometry.reports.html.metrics_page import metrics_page
+from protometry.reports.results.metrics_json import Measured, write_metrics
+from protometry.reports.results.values_csv import ImageValues
 from tests.reports.evaluated import content, evaluation_files, write_run
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from reports.explained_model import ExplainedModel
-from reports.html import Limits, build_comparison, build_report
-from reports.html.class_page import class_sheet
-from reports.html.contents import choose_images, choose_units, decided
-from reports.html.standalone_page import standalone_page
-from reports.html.tree_page import way
-from reports.scan import Scan, scan
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html import Limits, build_comparison, build_report
+from protometry.reports.html.class_page import class_sheet
+from protometry.reports.html.contents import choose_images, choose_units, decided
+from protometry.reports.html.standalone_page import standalone_page
+from protometry.reports.html.tree_page import way
+from protometry.reports.scan import Scan, scan
 from tests.lightning_modules.registry import tiny_birds
 from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
 from tests.tiny_runs import ROOT
@@ -162,7 +162,7 @@ def test_a_foreign_folder_is_left_alone(birds, tmp_path, name, text):
 
 
 def test_two_reports_do_not_share_a_folder(birds, tmp_path):
-    code = "import sys\nfrom pathlib import Path\nfrom run_folder.lock import only_process\n"
+    code = "import sys\nfrom pathlib import Path\nfrom protometry.run_folder.lock import only_process\n"
     code += "with only_process(Path(sys.argv[1])): print(flush=True), sys.stdin.read()"
     call = [sys.executable, "-c", code, str(tmp_path / "report")]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import torch
 from PIL import ImageChops
 
-from datamodules.sample import ClassTables
-from lightning_modules.contract import UnitTable
-from reports.explained_model import ExplainedModel
-from reports.pictures.class_representation import (
+from protometry.datamodules.sample import ClassTables
+from protometry.lightning_modules.contract import UnitTable
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.pictures.class_representation import (
     BAR,
     CELL,
     GAP,
@@ -19,7 +19,7 @@ from reports.pictures.class_representation import (
     class_pictures,
     nearest_classes,
 )
-from reports.pictures.family import Evaluated
+from protometry.reports.pictures.family import Evaluated
 
 WEIGHT = torch.tensor([[0.0, 2.0, 0.0], [-1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]).double()
 ATTRIBUTES = torch.tensor([[1.0, 0.25], [1.0, 0.75], [0.0, 1.0]]).double()

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from datamodules.sample import ClassTables
-from explanations.views import GAP
-from lightning_modules.contract import ModelOutput, UnitTable
-from reports.pictures.concepts import (
+from protometry.datamodules.sample import ClassTables
+from protometry.explanations.views import GAP
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.reports.pictures.concepts import (
     ABSENT,
     LINE,
     PRESENT,
@@ -18,7 +18,7 @@ from reports.pictures.concepts import (
     concept_pictures,
     importance_histograms,
 )  # fmt: skip
-from reports.pictures.family import Evaluated
+from protometry.reports.pictures.family import Evaluated
 
 ITEMS = {
     "classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]},

@@ -8,11 +8,11 @@ import pytest
 import torch
 from PIL import ImageColor
 
-from explanations import Explainer
-from explanations.views import AGAINST, BOX_COLOUR, FOR, GAP
-from lightning_modules.contract import ModelOutput, UnitTable
-from reports.pictures.funnybirds import FAMILY
-from reports.pictures.funnybirds.part_pictures import (
+from protometry.explanations import Explainer
+from protometry.explanations.views import AGAINST, BOX_COLOUR, FOR, GAP
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.reports.pictures.funnybirds import FAMILY
+from protometry.reports.pictures.funnybirds.part_pictures import (
     CELL,
     FILLED,
     LINE,
@@ -21,8 +21,8 @@ from reports.pictures.funnybirds.part_pictures import (
     SIDE,
     part_pictures,
 )
-from reports.pictures.funnybirds.parts import read_birds
-from reports.pictures.funnybirds.spider import AXES, spider_plot
+from protometry.reports.pictures.funnybirds.parts import read_birds
+from protometry.reports.pictures.funnybirds.spider import AXES, spider_plot
 
 CODES = {"beak": (2,), "tail": (9,)}
 HEADER = 24  # of a group of a sheet

@@ -4,8 +4,8 @@ from math import nan
 
 import numpy as np
 
-from reports.pictures.family import Evaluated
-from reports.pictures.intervention import HEIGHT, WIDTH, intervention_curves, intervention_pictures
+from protometry.reports.pictures.family import Evaluated
+from protometry.reports.pictures.intervention import HEIGHT, WIDTH, intervention_curves, intervention_pictures
 
 
 def entry(curve, spread):

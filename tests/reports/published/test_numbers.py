@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from metrics.suite import ENTRIES, FAMILIES
-from reports.published.numbers import DEFECTS, Published, all_records, published
+from protometry.metrics.suite import ENTRIES, FAMILIES
+from protometry.reports.published.numbers import DEFECTS, Published, all_records, published
 
 # keys of papers that are not metrics of the suite: people's answers, and results of other tasks
 WITHOUT_METRIC = {"class_representation/correlation", "concepts/accuracy", "concepts/anec@5", "general/top5_accuracy"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.published.paper_tables import TABLES, of_headings, paper_table
+from protometry.reports.published.paper_tables import TABLES, of_headings, paper_table
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from reports.results.scores_file import UnitScores, write_scores
+from protometry.reports.results.scores_file import UnitScores, write_scores
 
 SCORES = UnitScores(["b", "a"], ["=wren", "jay"], ["prototype 0", "prototype 2"], np.float32([[0.1, -1], [1 / 3, 2]]))
 

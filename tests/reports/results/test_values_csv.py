@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from callbacks.evaluation.predictions import Prediction
-from reports.results.values_csv import prediction_cells, read_values, write_values
+from protometry.callbacks.evaluation.predictions import Prediction
+from protometry.reports.results.values_csv import prediction_cells, read_values, write_values
 
 
 @pytest.mark.parametrize("prediction", [{}, prediction_cells(Prediction((0,), (1,), (0.75,)), ["=wren", "jay | x"])])

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-import evaluate
-from reports.results.runs import collect
-from reports.tables.formats import escaped, latex, records, text_of
+from protometry.reports.results.runs import collect
+from protometry.reports.tables.formats import escaped, latex, records, text_of
+from protometry.scripts import evaluate
 from tests.reports.evaluated import entry, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ttest_rel
 
-from reports.results.runs import read
-from reports.results.values_csv import ImageValues
-from reports.tables.paired_comparison import compare, differences
-from reports.tables.paired_statistics import paired
+from protometry.reports.results.runs import read
+from protometry.reports.results.values_csv import ImageValues
+from protometry.reports.tables.paired_comparison import compare, differences
+from protometry.reports.tables.paired_statistics import paired
 from tests.reports.evaluated import entry, parsed, rows, write_run
 
 ACCURACY, PSC, PLC = "general/accuracy", "continuity/psc", "continuity/plc"

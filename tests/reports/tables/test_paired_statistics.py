@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ttest_1samp
 
-from reports.tables import paired_statistics
-from reports.tables.paired_statistics import difference_interval, holm, sign_flip_test
+from protometry.reports.tables import paired_statistics
+from protometry.reports.tables.paired_statistics import difference_interval, holm, sign_flip_test
 
 SMALL = np.array([0.5, -0.25, 1.0, 0.0, 0.75, -0.5, 0.25, 0.25])
 

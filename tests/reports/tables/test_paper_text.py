@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-import evaluate
-from reports.published import paper_tables
-from reports.published.numbers import Published
-from reports.published.paper_tables import PaperTable, columns_of
-from reports.results.values_csv import write_values
-from reports.tables.paper_text import text_of_paper
-from studies.analysis.hive import sections_of
+from protometry.reports.published import paper_tables
+from protometry.reports.published.numbers import Published
+from protometry.reports.published.paper_tables import PaperTable, columns_of
+from protometry.reports.results.values_csv import write_values
+from protometry.reports.tables.paper_text import text_of_paper
+from protometry.scripts import evaluate
+from protometry.studies.analysis.hive import sections_of
 from tests.reports.evaluated import entry, write_run
 
 ACC, F1, NPR = "general/accuracy", "general/f1", "compactness/npr"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from evaluate import table
-from reports.results.metrics_json import write_metrics
-from reports.results.runs import collect
-from reports.tables.groups import Average, average, groups_of
-from reports.tables.run_tables import markdown
+from protometry.reports.results.metrics_json import write_metrics
+from protometry.reports.results.runs import collect
+from protometry.reports.tables.groups import Average, average, groups_of
+from protometry.reports.tables.run_tables import markdown
+from protometry.scripts.evaluate import table
 from tests.reports.evaluated import CUT_SHORT, content, entry, parsed, rewrite, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"

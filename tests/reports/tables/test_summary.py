@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from reports.tables.summary import print_summary
+from protometry.reports.tables.summary import print_summary
 from tests.reports.evaluated import content, entry, write_run
 
 

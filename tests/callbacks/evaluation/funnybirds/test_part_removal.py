@@ -9,20 +9,20 @@ import torch
 from PIL import Image
 from torch import nn
 
-from callbacks import Interpretability
-from callbacks.evaluation.clean_view import Clean, Setting
-from callbacks.evaluation.funnybirds.birds import find_birds
-from callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
-from callbacks.forward.observer import Observer
-from datamodules import FunnyBirds
-from datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, InterventionDataset
-from datamodules.export import export
-from datamodules.sample import Capabilities, ClassTables
-from explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
-from lightning_modules import ProtoPNet
-from lightning_modules.contract import ModelOutput, UnitTable
-from metrics.facts import Facts
-from metrics.functional import part_thresholds, target_pairs
+from protometry.callbacks import Interpretability
+from protometry.callbacks.evaluation.clean_view import Clean, Setting
+from protometry.callbacks.evaluation.funnybirds.birds import find_birds
+from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
+from protometry.callbacks.forward.observer import Observer
+from protometry.datamodules import FunnyBirds
+from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, InterventionDataset
+from protometry.datamodules.export import export
+from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
+from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.metrics.facts import Facts
+from protometry.metrics.functional import part_thresholds, target_pairs
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
 

@@ -8,7 +8,7 @@ import warnings
 import pytest
 from lightning.pytorch.utilities import rank_zero_info
 
-from run_folder.messages import tidy_lightning, tidy_messages
+from protometry.command_line.messages import tidy_lightning, tidy_messages
 from tests.tiny_runs import ROOT
 
 

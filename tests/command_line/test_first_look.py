@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import evaluate
-from run_folder.first_look import look_at
+from protometry.command_line.first_look import look_at
+from protometry.scripts import evaluate
 from tests.tiny_runs import ROOT
 
 WITHOUT = """
@@ -42,7 +42,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("evaluate.py run --help", 0, "--trainer.accelerator"),
         ("evaluate.py table --help", 0, "--published"),
         ("evaluate.py run --ckpt_pth x", 2, "error: unrecognized arguments: --ckpt_pth x"),
-        ("evaluate.py run --ckpt_path missing --explainer explanations.GradCAM", 2, "but missing does not exist"),
+        (
+            "evaluate.py run --ckpt_path missing --explainer GradCAM",
+            2,
+            "but missing does not exist",
+        ),
         ("evaluate.py table missing", 2, "error: Expected argument `runs` to be a file or folder, but missing does"),
         (f"evaluate.py table {'long' * 99}", 2, "error: [Errno 36] File name too long"),
         ("sweeps/__main__.py run missing.yaml", 2, "error: [Errno 2] No such file or directory: 'missing.yaml'"),
@@ -77,7 +81,7 @@ def test_a_file_that_is_not_yaml_is_refused_at_once(command, text, said, tmp_pat
     assert said in result.stderr
 
 
-EXPLAINED = ["run", "--ckpt_path", str(ROOT / "evaluate.py"), "--explainer", "explanations.GradCAM"]
+EXPLAINED = ["run", "--ckpt_path", str(ROOT / "evaluate.py"), "--explainer", "protometry.explanations.GradCAM"]
 
 
 @pytest.mark.parametrize(

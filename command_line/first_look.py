@@ -17,8 +17,8 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from run_folder.command_line import StrictParser, expect_interrupt, read_yaml
-from run_folder.user_path import expand_paths
+from protometry.command_line.parser import StrictParser, expect_interrupt, read_yaml
+from protometry.command_line.user_path import expand_paths
 
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from run_folder.freed_memory import keep_freed_memory
+from protometry.command_line.freed_memory import keep_freed_memory
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of malloc.h
 PROGRAM = """
 import resource, torch
-from run_folder.freed_memory import keep_freed_memory
+from protometry.command_line.freed_memory import keep_freed_memory
 print(keep_freed_memory())
 for _ in range(20):  # until freed pieces have joined
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

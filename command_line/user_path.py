@@ -12,7 +12,8 @@ from jsonargparse import Namespace
 def user_path(path: str | Path) -> Path:
     """A path in which ``~`` or ``~name`` at the start is a home folder, as in a shell.
 
-    Command lines need no call: :class:`run_folder.command_line.StrictParser` does it for everything it parses.
+    Command lines need no call: :class:`protometry.command_line.parser.StrictParser` does it for everything it
+    parses.
 
     Args:
         path: as given from Python; a relative one stays relative.

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
-from run_folder.freed_memory import keep_freed_memory
-from run_folder.messages import did_you_mean, tidy_lightning, tidy_messages
-from run_folder.user_path import expand_paths
+from protometry.command_line.former_names import with_current_names
+from protometry.command_line.freed_memory import keep_freed_memory
+from protometry.command_line.messages import did_you_mean, tidy_lightning, tidy_messages
+from protometry.command_line.user_path import expand_paths
 
 REMEDIES = {
     **dict.fromkeys(
@@ -34,7 +35,9 @@ REMEDIES = {
 TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
 # what survivors of a distributed run say, over gloo and over NCCL
 PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
-WITH_CLASSES = ("callbacks", "datamodules", "explanations", "lightning_modules")  # that yaml files and flags name
+WITH_CLASSES = tuple(
+    f"protometry.{name}" for name in ("callbacks", "datamodules", "explanations", "lightning_modules")
+)  # that yaml files and flags name
 READING: ContextVar[tuple[str, Path]] = ContextVar("config file being read: its name as given, and its path")
 GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
 ASKED_TO_STOP = Event()  # by SIGTERM
@@ -312,7 +315,7 @@ def read_yaml(file: str | Path) -> Any:
     try:
         text = Path(file).read_text("utf-8")
         _refuse_duplicates(text)
-        return yaml.safe_load(text)
+        return with_current_names(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).replace('"<unicode string>"', str(file)).split())
         raise ValueError(f"Expected {file} to be a yaml file, but {reason}.") from error
@@ -320,7 +323,7 @@ def read_yaml(file: str | Path) -> Any:
 
 def _load_unique(text: str) -> Any:
     _refuse_duplicates(text)
-    return _load_yaml(text)
+    return with_current_names(_load_yaml(text))
 
 
 def _refuse_duplicates(text: str) -> None:

@@ -1,0 +1,1 @@
+"""Command lines: parsers, paths and messages, and how a command ends."""

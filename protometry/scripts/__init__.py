@@ -1,0 +1,39 @@
+"""The command of the installed package: ``protometry train fit --config configs/quickstart.yaml``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]  # of the package
+COMMANDS = {
+    "train": ("train any model on any data set", "protometry.scripts.train"),
+    "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
+    "datamodules": ("verify a data root", "protometry.datamodules"),
+    "studies": ("plan, build, serve, simulate and analyse human studies", "protometry.studies"),
+    "sweeps": ("train and evaluate many runs from one file", "protometry.sweeps"),
+}
+
+
+def main() -> None:
+    """Run the command that the first argument names, as ``python -m`` would, and so do the processes it launches."""
+    command, *arguments = sys.argv[1:] or ["--help"]
+    if command in ("-h", "--help"):
+        print("usage: protometry COMMAND ...\n")
+        print("\n".join(f"  {name:<12} {about}" for name, (about, _) in COMMANDS.items()))
+        print(f"\n`protometry COMMAND --help` explains a command. Configs are in {ROOT / 'configs'}.")
+        return
+    if command not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        print(f"error: Expected one of the commands {known}, but got {command!r}.", file=sys.stderr)
+        sys.exit(2)
+    sys.argv[1:] = map(config_of_ours, arguments)
+    runpy.run_module(COMMANDS[command][1], run_name="__main__", alter_sys=True)
+
+
+def config_of_ours(argument: str) -> str:
+    """A path such as ``configs/quickstart.yaml``, also after ``--config=``, in the package if not in this folder."""
+    flag, equals, path = argument.rpartition("=")
+    ours = path.startswith("configs/") and not Path(path).exists() and (ROOT / path).is_file()
+    return f"{flag}{equals}{ROOT / path}" if ours else argument
