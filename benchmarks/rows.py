@@ -32,7 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.timing import ROOT, WITHOUT_CACHE, cpu_ms, peak, show
 from benchmarks.works import ROWS
 
-PACKAGES = ("datamodules", "lightning_modules", "metrics", "callbacks", "tests.engine_runs")
+PACKAGES = (
+    *("protometry.datamodules", "protometry.lightning_modules", "protometry.metrics", "protometry.callbacks"),
+    "tests.engine_runs",
+)
 
 
 def serve(row: str, part: str, checkout: str) -> None:

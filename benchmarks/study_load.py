@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
         places = {"right": given.items // 2, "wrong": given.items // 2}
         study = Path(folder) / "study"
         toy.make_bundle(study, "agreement", "units", items=40, people=given.people, size=64, assignment=places)
-        command = [sys.executable, "-m", "studies", "serve", str(study), "--port", "0"]
+        command = [sys.executable, "-m", "protometry", "studies", "serve", str(study), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
             assert server.stdout is not None
             url = next(word for word in server.stdout.readline().split() if word.startswith("http")).rstrip("/")

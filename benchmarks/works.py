@@ -23,8 +23,10 @@ def suite(name: str, units: int = 200, backbone: str = "sketch", pixels: int = 5
     """A suite on a ProtoPNet with random weights, drawing the birds included."""
     run_engine = import_module("tests.engine_runs").run_engine
     model = protopnet(8, units // 8, pixels, backbone).eval()
-    birds = import_module("datamodules").SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=32)
-    engine = import_module("callbacks").Interpretability([name])
+    birds = import_module("protometry.datamodules").SketchBirds(
+        "tiny", image_size=pixels, test_size=images, eval_batch_size=32
+    )
+    engine = import_module("protometry.callbacks").Interpretability([name])
     return lambda: run_engine(engine, model, birds, batch_size=32)
 
 
@@ -38,7 +40,7 @@ def passes(plain: int, explained: int, maps: int) -> Work:
 def protopnet(classes: int, per_class: int, pixels: int = 56, backbone: str = "sketch") -> Any:
     """A ProtoPNet with random weights."""
     torch.manual_seed(0)
-    kind = import_module("lightning_modules").ProtoPNet
+    kind = import_module("protometry.lightning_modules").ProtoPNet
     size = (pixels, pixels)
     return kind(num_classes=classes, image_size=size, prototypes_per_class=per_class, backbone={"name": backbone})
 
@@ -93,7 +95,7 @@ def _losses(model: Any, terms: Any, output: Any, labels: Tensor) -> Tensor:
 
 def entropy(images: int, units: int) -> Work:
     """Entropy of scores that were added in batches of 32; the process holds them before and after."""
-    metric = import_module("metrics").PrototypeEntropy(units)
+    metric = import_module("protometry.metrics").PrototypeEntropy(units)
     for count in [32] * (images // 32) + [images % 32]:
         metric.update(torch.rand(count, units))
 
@@ -106,7 +108,7 @@ def entropy(images: int, units: int) -> Work:
 
 def distance() -> Work:
     """A batch of both prototype distances, 1,000 classes, 10,000 prototypes."""
-    kind, vectors = import_module("metrics").AveragePrototypeDistance, torch.rand(10_000, 128)
+    kind, vectors = import_module("protometry.metrics").AveragePrototypeDistance, torch.rand(10_000, 128)
     metrics = [kind(vectors, 1_000, mode) for mode in ("intra", "inter")]
     ids, labels = torch.randint(10_000, (32, 5)), torch.arange(32)
     return lambda: [metric.update(ids, labels) for metric in metrics]
@@ -130,10 +132,13 @@ def noise() -> Work:
 
 def head_phase() -> Work:
     """20 epochs of the head alone on 256 images that do not change."""
-    lightning, callbacks = import_module("lightning"), import_module("callbacks")
+    lightning, callbacks = import_module("lightning"), import_module("protometry.callbacks")
     torch.manual_seed(0)
     changes = dict.fromkeys(("warm", "joint", "joint2", "last2")) | {"last": {"on_enter": []}}
-    kind, birds = import_module("lightning_modules").ProtoPNet, import_module("datamodules").SketchBirds
+    kind, birds = (
+        import_module("protometry.lightning_modules").ProtoPNet,
+        import_module("protometry.datamodules").SketchBirds,
+    )
     options: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-FORMER = ("callbacks", "datamodules", "evaluation", "explanations", "lightning_modules", "metrics")  # top-level then
+PACKAGES = "callbacks|datamodules|evaluation|explanations|lightning_modules"
+FORMER = re.compile(rf"(--\S+=)?((?:{PACKAGES})(?:\.\w+)*\.[A-Z]\w*)")
 
 
 def with_current_names(content: Any) -> Any:
@@ -22,10 +24,18 @@ def with_current_names(content: Any) -> Any:
         return [with_current_names(value) for value in content]
     if not isinstance(content, Mapping):
         return content
-    return {key: _current(key, value) for key, value in content.items()}
+    return {
+        key: current_name(value) if key in ("class_path", "_class_path") else with_current_names(value)
+        for key, value in content.items()
+    }
 
 
-def _current(key: Any, value: Any) -> Any:
-    if key in ("class_path", "_class_path") and str(value).split(".")[0] in FORMER:
-        return f"protometry.{value}"
-    return with_current_names(value)
+def current_name(argument: Any) -> Any:
+    """The current import path of a class, perhaps behind a flag; everything else as it is.
+
+    Example:
+        >>> current_name("--data=datamodules.Nico"), current_name("mine.Model")
+        ('--data=protometry.datamodules.Nico', 'mine.Model')
+    """
+    found = FORMER.fullmatch(argument) if isinstance(argument, str) else None
+    return f"{found[1] or ''}protometry.{found[2]}" if found else argument

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 
-from protometry.command_line.former_names import with_current_names
+from protometry.command_line.former_names import current_name, with_current_names
 from protometry.command_line.freed_memory import keep_freed_memory
 from protometry.command_line.messages import did_you_mean, tidy_lightning, tidy_messages
 from protometry.command_line.user_path import expand_paths
@@ -172,11 +172,11 @@ class StrictParser(ArgumentParser):
             The settings, all of whose numbers are finite, with home folders for ``~``.
         """
         given = sys.argv[1:] if args is None else args
-        if isinstance(given, list) and (odd := [word for word in given if not _is_utf8(str(word))]):
-            self.error(f"Expected arguments in UTF-8, but got {odd[0]!a}. Rename that file or folder.")
-        if args:
-            args = [_merged(word, namespace) for word in args]
-        config: Namespace = expand_paths(super().parse_args(args, namespace, **options))
+        if isinstance(given, list):
+            if odd := [argument for argument in given if not _is_utf8(str(argument))]:
+                self.error(f"Expected arguments in UTF-8, but got {odd[0]!a}. Rename that file or folder.")
+            given = [current_name(_merged(argument, namespace)) for argument in given]
+        config: Namespace = expand_paths(super().parse_args(given, namespace, **options))
         if not_finite := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
             self.error(f"Expected finite numbers only, but got {', '.join(not_finite)}.")
         return config

@@ -58,7 +58,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
     divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
-        "dataset": type(datamodule).__module__.removeprefix("datamodules.").split(".")[0],
+        "dataset": type(datamodule).__module__.removeprefix("protometry.datamodules.").split(".")[0],
         "fold": trained.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {

@@ -47,7 +47,7 @@ def supporting(model: InterpretableModel, kinds: frozenset[Kind]) -> list[str]:
     every = [getattr(explanations, name) for name in explanations.__all__]
     others = (Explainer, explanations.Random)
     known = [kind for kind in every if isinstance(kind, type) and issubclass(kind, Explainer) and kind not in others]
-    return [f"explanations.{k.__name__}" for k in known if k.explains & kinds and k().supports(model) is None]
+    return [k.__name__ for k in known if k.explains & kinds and k().supports(model) is None]
 
 
 def description(explainer: Explainer) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from pathlib import Path
 
 import yaml
 
 from protometry.sweeps.state import read_settings
-from protometry.sweeps.sweep import ROOT, Sweep, groups, read_sweep
+from protometry.sweeps.sweep import Sweep, groups, read_sweep
 
 LONGEST_ARRAY = 1001  # SLURM's own MaxArraySize
 
@@ -71,6 +70,11 @@ def _elements(sweep: Sweep) -> list[str]:
 
 
 def _command(sweep: Sweep, runs: str, flags: str) -> list[str]:
-    program = ["python", "-m", "sweeps"] if Path.cwd() == ROOT else ["protometry", "sweeps"]
     options = {"--runs": runs if runs != "runs" else "", "--flags": flags}
-    return [*program, "run", str(sweep.file), *(f"{name}={value}" for name, value in options.items() if value)]
+    return [
+        "protometry",
+        "sweeps",
+        "run",
+        str(sweep.file),
+        *(f"{name}={value}" for name, value in options.items() if value),
+    ]

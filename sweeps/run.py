@@ -26,6 +26,7 @@ from protometry.sweeps.state import LOG, check_settings, last_line, read_setting
 from protometry.sweeps.sweep import Run, Sweep, read_sweep
 
 SECONDS_BETWEEN_LOOKS = 0.5
+FIT = (sys.executable, "-m", "protometry", "train", "fit")
 
 
 def run(
@@ -112,7 +113,7 @@ def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]
             resume = state_of(each) == "begun"
             log.write(f"$ {each.command(resume)}\n".encode())
             log.flush()
-            command = [sys.executable, "-m", "protometry", "train", "fit", *words]
+            command = [*FIT, *words]
             command += ["--ckpt_path", "last"] if resume else []
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 

@@ -80,8 +80,8 @@ LEARNING: dict[str, list[str]] = {  # for models that are right more often than 
 def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBirds") -> list[str]:
     """The command line of a tiny run in ``folder``."""
     args = ["fit", "--runs", str(folder.parent), "--experiment", folder.name]
-    args += ["--model", model if "." in model else f"lightning_modules.{model}"]
-    args += ["--data", data if "." in data else f"datamodules.{data}"]
+    args += ["--model", model]
+    args += ["--data", data]
     if data.endswith(("SketchBirds", "MyBirds")):
         args += [f"--data.{name}={value}" for name, value in DATA.items()]
     args += [f"--model.{name}={value}" for name, value in ARGUMENTS.get(model, MODEL).items()]

@@ -144,7 +144,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
 
 def file_name(data: ImageDataModule) -> str:
     """Name of the file or package of a data module, such as ``cub200``."""
-    return type(data).__module__.removeprefix("datamodules.").split(".")[0]
+    return type(data).__module__.removeprefix("protometry.datamodules.").split(".")[0]
 
 
 def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:

@@ -55,7 +55,7 @@ class Site:
             write_atomic(folder / UNFINISHED, "\n".join([NOTICE, *earlier, ""]))
             for name in (*earlier, MANIFEST):
                 (folder / name).unlink(missing_ok=True)
-        loader = jinja2.PackageLoader("reports", "templates")
+        loader = jinja2.PackageLoader("protometry.reports", "templates")
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )

@@ -81,6 +81,6 @@ def test_a_data_set_that_has_no_split_file(tmp_path):
 def test_something_else_than_a_data_module(cub, tmp_path):
     for name, message in (("Cub200Dataset", "to name a ImageDataModule, but it names"), ("gone.Photos", "importable")):
         with pytest.raises(ValueError, match=message):
-            load_datamodule(saved(tmp_path, cub, _class_path=f"datamodules.{name}"))
+            load_datamodule(saved(tmp_path, cub, _class_path=f"protometry.datamodules.{name}"))
     with pytest.raises(ValueError, match=r"names 'elsewhere\.Photos', .*`--allow_classes elsewhere`"):
         load_datamodule(saved(tmp_path, cub, _class_path="elsewhere.Photos"))

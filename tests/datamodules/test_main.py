@@ -160,7 +160,17 @@ def test_wrong_command_lines(flags, capsys):
 
 @pytest.mark.slow
 def test_as_a_process(tmp_path):
-    command = [sys.executable, "-m", "datamodules", "check", "--data", "Cub200", "--data.root", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "protometry",
+        "datamodules",
+        "check",
+        "--data",
+        "Cub200",
+        "--data.root",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == 2
     assert "to hold CUB_200_2011/images.txt" in done.stderr

@@ -143,7 +143,7 @@ def test_outputs_that_are_not_finite_name_the_samples(run_copy):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_item("callbacks", "PhaseSchedule", {"index": "x"}), "lacks `protometry.callbacks.PhaseSchedule.entered`"),
+        (set_item("callbacks", "PhaseSchedule", {"index": "x"}), "lacks `callbacks.PhaseSchedule.entered`"),
         (set_item("loops", {}), "it lacks `loops.fit_loop`"),
         (set_item("optimizer_states", []), r"`optimizer_states`: list should have at least 1 item .*, got \[\]"),
         (set_item("state_dict", {}), "weights of NoisyProtoPNet, but got others: .*Missing key"),

@@ -47,7 +47,7 @@ def test_every_data_module_has_a_config():
     modules = {path.removeprefix("configs/data/").removesuffix(".yaml") for path in CONFIGS if "/data/" in path}
     kinds = [kind for name in datamodules.__all__ if not inspect.isabstract(kind := getattr(datamodules, name))]
     assert modules == {
-        kind.__module__.split(".")[1] for kind in kinds if kind.__module__ != "protometry.datamodules.load"
+        kind.__module__.split(".")[2] for kind in kinds if kind.__module__ != "protometry.datamodules.load"
     }
 
 
@@ -66,7 +66,7 @@ def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     text = "".join((ROOT / word).read_text() for word in words if word.endswith(".yaml"))
     if "DIR" in words:
-        kinds = [kind for kind in TREES if f"datamodules.{kind}\n" in text]
+        kinds = [kind for kind in TREES if f"class_path: {kind}\n" in text]
         assert len(kinds) == 1, f"the data of {config} needs a small tree: add one to TREES"
         root = str(TREES[kinds[0]](tmp_path / "data"))
         words = [root if word == "DIR" else word for word in words]

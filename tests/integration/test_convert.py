@@ -23,7 +23,7 @@ def convert(name, *more):
     kind, _, options = RELEASED[name]
     backbone = RESNET.replace("}", ", strides: reduced}") if "backbone" in options else RESNET
     args = ["convert", "--runs", ".", "--experiment", "theirs", "--state_dict", "released.pth"]
-    args += ["--model", f"lightning_modules.{kind.__name__}", f"--model.backbone={backbone}"]
+    args += ["--model", kind.__name__, f"--model.backbone={backbone}"]
     args += [f"--model.{key}={value}" for key, value in SIZES[kind].items()]
     args += ["--data", "protometry.datamodules.SketchBirds", *(f"--data.{key}={value}" for key, value in DATA.items())]
     train.main([*args, "--trainer.accelerator=cpu", *more])

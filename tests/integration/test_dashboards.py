@@ -20,7 +20,7 @@ from tests.wandb_files import history, pictures, segments, table
 
 pytestmark = pytest.mark.slow
 
-LOGGERS = [f"--trainer.logger+=callbacks.{name}" for name in ("RunWandbLogger", "RunTensorBoardLogger")]
+LOGGERS = [f"--trainer.logger+={name}" for name in ("RunWandbLogger", "RunTensorBoardLogger")]
 FEW = ["--explanations.images=2", "--explanations.top_k=2", "--explanations.units=3"]
 
 

@@ -13,7 +13,7 @@ SIZE = (32, 32)
 
 def saved(model, path, **changes):
     """A checkpoint as ``train.py`` writes it, with changed parts."""
-    stored = {**model.hparams, "_class_path": f"lightning_modules.{type(model).__name__}"}
+    stored = {**model.hparams, "_class_path": f"protometry.lightning_modules.{type(model).__name__}"}
     parts = {"state_dict": model.state_dict(), "hyper_parameters": stored}
     torch.save(EMPTY | parts | changes, path)
     return path

@@ -236,7 +236,7 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
         ("my_package.FOREIGN", "to have a name of its own, but 'general' is taken"),
         ("my_package.OWN/old", r"but got \['own/old'\]"),
         ("my_package.SUITE", "to have a name of its own, but 'all' is taken"),
-        ("my_package.NUMBER", "to be a protometry.metrics.entry.MetricEntry or Family, but got 1"),
+        ("my_package.NUMBER", "to be a MetricEntry or Family of .*, but got 1"),
         ("my_package.NONE", "but my_package has no such name"),
         ("no_package.OWN", "but No module named 'no_package'. Install it, or put it on PYTHONPATH"),
     ):

@@ -1,6 +1,5 @@
 """Classes that checkpoints name: none is imported from a place that is not trusted."""
 
-import importlib
 import sys
 
 import pytest
@@ -18,7 +17,9 @@ def planted(tmp_path, monkeypatch):
     for module in (RUNS, RUNS.replace("first", "second"), OWN):
         file = tmp_path / (module.replace(".", "/") + ".py")
         file.parent.mkdir(parents=True)
-        code = f"open({str(tmp_path / 'RAN')!r}, 'w').close()\nfrom lightning_modules import ProtoPNet as Mine"
+        code = (
+            f"open({str(tmp_path / 'RAN')!r}, 'w').close()\nfrom protometry.lightning_modules import ProtoPNet as Mine"
+        )
         (file.parent / "__init__.py").write_text(code)
         file.write_text(code)
     for run in ("first", "second"):
@@ -27,25 +28,9 @@ def planted(tmp_path, monkeypatch):
         (folder / "checkpoints" / "last.ckpt").touch()
         (folder / "config.yaml").touch()
     (tmp_path / "protometry_linked").symlink_to(tmp_path / "protometry_runs/first")
-    monkeypatch.setattr(
-        importlib.import_module("protometry.run_folder.trusted_classes"), "find_spec", own_find_spec(tmp_path)
-    )
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("protometry_")]:
         del sys.modules[name]
-
-
-def own_find_spec(folder):
-    """As ``find_spec``, but a package ``explanations`` in the working folder hides the project's."""
-
-    def find(name):
-        if name == "explanations":
-            return importlib.machinery.PathFinder.find_spec(name, [str(folder / "shadow")])
-        return importlib.util.find_spec(name)
-
-    (folder / "shadow" / "explanations").mkdir(parents=True)
-    (folder / "shadow" / "explanations" / "__init__.py").touch()
-    return find
 
 
 @pytest.mark.parametrize(
@@ -60,8 +45,7 @@ def own_find_spec(folder):
         ({"data": {"class_path": f"{RUNS}.Mine"}}, ("protometry_runs",), r"outside the folders of runs, but .*first/"),
         ({"_class_path": f"{RUNS.replace('first', 'second')}.Mine"}, (RUNS.split(".")[0],), r"runs, but .*second/"),
         ({"_class_path": "protometry_linked.planted.Mine"}, ("protometry_linked",), "outside the folders of runs"),
-        ({"_class_path": "explanations.planted.Mine"}, (), "to lie in .*/shadow/explanations/.* comes first"),
-        ({"_class_path": "callbacks.gone.Model"}, (), "to be importable, but No module named 'callbacks.gone'"),
+        ({"_class_path": "protometry.callbacks.gone.Model"}, (), "No module named 'protometry.callbacks.gone'"),
         ({"_class_path": "gone.Model"}, ("gone",), "to be importable, but No module named 'gone'"),
         ({"_class_path": "__main__.Model"}, ("__main__",), "to name a InterpretableModule, but it names '__main__"),
         ({"_class_path": "protometry.lightning_modules.Nothing"}, (), "but it names '.*Nothing'"),

@@ -201,7 +201,7 @@ def test_continue_and_withdraw_are_far_apart(site):
 @contextmanager
 def served(folder, *arguments):
     """A server of its own process, and its address."""
-    command = [sys.executable, "-m", "studies", "serve", str(folder), "--port", "0", *arguments]
+    command = [sys.executable, "-m", "protometry", "studies", "serve", str(folder), "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield server, re.search(r"http://\S+", server.stdout.readline())[0]

@@ -567,7 +567,7 @@ def test_killed_under_load_loses_no_acknowledged_page(tmp_path):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [sys.executable, "-m", "studies", "serve", str(tmp_path / "study"), "--port", str(port)]
+        command = [sys.executable, "-m", "protometry", "studies", "serve", str(tmp_path / "study"), "--port", str(port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             assert f":{port}/" in server.stdout.readline()

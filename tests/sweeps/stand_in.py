@@ -12,13 +12,13 @@ from protometry.sweeps import tune as tuner
 
 ROOT = Path(__file__).parents[2]
 
-# the beginning of a program that stands in for protometry.py: `settings` of the run in `folder`, whose lock it holds
+# the beginning of a program that stands in for a training: `settings` of the run in `folder`, whose lock it holds
 PROGRAM = f"""
 import os, pathlib, signal, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 import yaml
 from protometry.run_folder.lock import only_process
-words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 settings = yaml.safe_load(open(words.pop("--config"))) | {{name[2:]: value for name, value in words.items()}}
 runs = pathlib.Path(settings["runs"])
 folder = runs / settings["experiment"]
@@ -43,8 +43,8 @@ def read_settings(runs):
 
 def install(monkeypatch, folder, program):
     """Have sweeps in this process, and those of :func:`start`, train with a program."""
-    (folder / "protometry.py").write_text(PROGRAM + program)
-    monkeypatch.setattr(runner, "ROOT", folder)
+    (folder / "program.py").write_text(PROGRAM + program)
+    monkeypatch.setattr(runner, "FIT", (sys.executable, str(folder / "program.py")))
     monkeypatch.setattr(runner, "read_settings", read_settings)
     monkeypatch.setattr(tuner, "read_settings", read_settings)
     monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.01)
@@ -53,13 +53,13 @@ def install(monkeypatch, folder, program):
 def start(folder, words, before=""):
     """A command of sweeps in a process of its own, with the same program; names instead of a table end it."""
     code = f"""
-import pathlib, signal, sys
+import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, and SIGINT, which a shell in the background ignores
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(ROOT)!r})
 from protometry.sweeps import run, tune
 from tests.sweeps import stand_in
-run.ROOT = pathlib.Path({str(folder)!r})
+run.FIT = (sys.executable, {str(folder / "program.py")!r})
 run.read_settings = tune.read_settings = stand_in.read_settings
 run.SECONDS_BETWEEN_LOOKS = tune.SECONDS_BETWEEN_LOOKS = 0.01
 run._print_end = lambda work: print(work.failed, "done:", [one.name for one in work.chosen if work._is_done(one.name)])

@@ -124,13 +124,13 @@ def test_the_same_sweep_for_a_cluster(tmp_path, capsys):
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-3\n" in script
     # the shell's own reading of the script: what the third element of the array would run
-    dry = script.replace("python -m sweeps", "printf '%s\\n' python -m sweeps")
+    dry = script.replace("protometry sweeps", "printf '%s\\n' protometry sweeps")
     ran = subprocess.run(["bash", "-eu"], input=dry, capture_output=True, text=True, env={"SLURM_ARRAY_TASK_ID": "2"})
-    assert ran.stdout.split() == ["python", "-m", "sweeps", "run", str(file), "--only", "box-seed1,tree-seed1"]
+    assert ran.stdout.split() == ["protometry", "sweeps", "run", str(file), "--only", "box-seed1,tree-seed1"]
     main(["wandb", str(file), "--runs", "there", "--flags=--data.preset tiny"])
     agent = yaml.safe_load(capsys.readouterr().out)
     assert agent["parameters"]["only"]["values"][1] == "other-seed0"
-    words = f"python -m sweeps run {file} --runs=there".split()
+    words = f"protometry sweeps run {file} --runs=there".split()
     assert agent["command"] == ["${env}", *words, "--flags=--data.preset tiny", "${args}"]
 
 

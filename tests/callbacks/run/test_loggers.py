@@ -62,7 +62,7 @@ def test_loggers_need_a_folder(kind):
 def test_loggers_are_built_from_plain_data(tmp_path, kind):
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--logger", type=list[Logger])
-    config = parser.parse_args([f"--logger+=callbacks.{kind}", f"--logger.save_dir={tmp_path}"])
+    config = parser.parse_args([f"--logger+={kind}", f"--logger.save_dir={tmp_path}"])
     (logger,) = parser.instantiate(config).logger
     assert str(logger.save_dir) == str(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -136,7 +136,9 @@ def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatc
 
 def test_without_wandb_a_run_keeps_its_other_loggers(tmp_path, monkeypatch):
     monkeypatch.setattr("protometry.callbacks.run.loggers.why_no_wandb", lambda: "ImportError: protobuf")
-    table, online = (Namespace(class_path=f"callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES)
+    table, online = (
+        Namespace(class_path=f"protometry.callbacks.{name}", init_args=Namespace(save_dir=None)) for name in NAMES
+    )
     with pytest.warns(
         UserWarning, match=r"wandb cannot be used \(ImportError: protobuf\): the run continues without W&B"
     ):
