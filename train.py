@@ -40,7 +40,6 @@ from protometry.lightning_modules import InterpretableModule, load_released
 from protometry.run_folder.checkpoint_file import REMEDY
 from protometry.run_folder.checkpoint_schema import Resumable
 from protometry.run_folder.folder import (
-    LAST,
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
     belongs_to,
@@ -48,6 +47,7 @@ from protometry.run_folder.folder import (
     check_unchanged,
     resume_path,
 )
+from protometry.run_folder.layout import LAST
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.names import check_name, run_name
 from protometry.run_folder.schema import check_content

@@ -20,7 +20,8 @@ from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.matching import Matched, match_classes, some
 from protometry.datamodules.photos.folders import split_folders
 from protometry.datamodules.splits import Split
-from protometry.run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.layout import SPLIT, folder_of_run
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 
 
@@ -54,7 +55,7 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
             f"Expected arguments of {kind.__name__}, the data of {path}, but got `{unknown[0]}`, which it does not "
             "have. Leave it out."
         )
-    split_file = folder_of_run(path) / "split.json"
+    split_file = folder_of_run(path) / SPLIT
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
     return made_as_stored(kind, stored, path, **changes)

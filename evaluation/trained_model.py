@@ -17,7 +17,8 @@ from protometry.reports.explained_model import ExplainedModel
 from protometry.reports.html import EvaluationFiles, read_evaluation
 from protometry.reports.results.metrics_json import Result
 from protometry.reports.results.runs import evaluations
-from protometry.run_folder.checkpoint_file import folder_of_run, read_checkpoint
+from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.layout import folder_of_run
 
 
 @dataclass(frozen=True)

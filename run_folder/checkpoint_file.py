@@ -52,21 +52,6 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
     return checkpoint | {key: with_current_names(checkpoint[key]) for key in named if key in checkpoint}
 
 
-def folder_of_run(path: Path) -> Path:
-    """The folder of the run a checkpoint belongs to.
-
-    Example:
-        >>> folder_of_run(Path("runs/quickstart/checkpoints/last.ckpt")).name
-        'quickstart'
-    """
-    return path.parent.parent if path.parent.name == "checkpoints" else path.parent
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
-    return (folder / "config.yaml").exists() and any(folder.glob("checkpoints/*.ckpt"))
-
-
 def _check_records(path: str | Path) -> None:
     """Check what ``torch.load`` does not: checksums, and compression, which makes ``mmap`` read wrong numbers."""
     with zipfile.ZipFile(path) as archive:

@@ -12,12 +12,12 @@ from lightning.pytorch.cli import SaveConfigCallback
 
 from protometry.command_line.user_path import shown, user_path
 from protometry.run_folder.atomic import write_atomic
-from protometry.run_folder.checkpoint_file import folder_of_run, is_run, read_checkpoint
+from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
 from protometry.run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
-LAST = "checkpoints/last.ckpt"
-OF_A_RUN = ("config.yaml", "split.json", "metrics.csv", "checkpoints/*.ckpt", "evaluation")  # what it never overwrites
+OF_A_RUN = (CONFIG, SPLIT, HISTORY, "checkpoints/*.ckpt", EVALUATION)  # what a run never overwrites
 
 
 class SaveConfig(SaveConfigCallback):
@@ -50,7 +50,7 @@ class SaveConfig(SaveConfigCallback):
         if (record := _split_record(trainer)) is not None:
             write_atomic(_split_file(trainer), _split_text(record))
         config = self.parser.dump(self.config, skip_none=False)
-        write_atomic(Path(trainer.default_root_dir) / "config.yaml", config)
+        write_atomic(Path(trainer.default_root_dir) / CONFIG, config)
         self.already_saved = True
 
 
@@ -81,7 +81,7 @@ def _split_text(record: dict[str, Any]) -> str:
 
 
 def _split_file(trainer: Trainer) -> Path:
-    return Path(trainer.default_root_dir) / "split.json"
+    return Path(trainer.default_root_dir) / SPLIT
 
 
 def given_folder(save_dir: str | None) -> str:

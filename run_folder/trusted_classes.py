@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from protometry.command_line.parser import StrictParser
-from protometry.run_folder.checkpoint_file import folder_of_run, is_run
+from protometry.run_folder.layout import folder_of_run, is_run
 
 PROJECT = "protometry"
 Kind = TypeVar("Kind")
