@@ -65,16 +65,16 @@ def test_a_wheel_trains_among_modules_of_others(tmp_path):
     shutil.copytree(ROOT, source, ignore=skipped, symlinks=True)
     build = "import setuptools.build_meta as backend; print(backend.build_wheel('..'))"
     subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    shutil.unpack_archive(wheel, site, "zip")
-    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"protometry"}
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site]
+    subprocess.run([*install, *tmp_path.glob("*.whl")], check=True)
+    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"bin", "protometry"}
     for name in ("metrics.py", "callbacks/__init__.py", "reports.py", "train.py", "evaluate/__init__.py"):
         for folder in (site, place):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("raise SystemExit('of others')")
 
     def end(*arguments):
-        command = [sys.executable, "-m", "protometry", *arguments]
+        command = [sys.executable, site / "bin" / "protometry", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(site)}
         result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
