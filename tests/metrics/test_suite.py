@@ -322,6 +322,5 @@ def test_a_collection_never_shares_states():
 
 
 def test_exports():
-    # a file may have the name of its kernel: the name stands for the kernel
-    assert all(callable(getattr(kernels, name)) for name in kernels.__all__ if name not in ("Mode", "Variant"))
+    assert not any(map(inspect.ismodule, vars(kernels).values()))  # a file may have the name of its kernel
     assert all(issubclass(kind, torchmetrics.Metric) for kind in vars(metrics).values() if inspect.isclass(kind))
