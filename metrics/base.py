@@ -1,4 +1,13 @@
-"""Base classes of all metrics: mean over images, ratio of sums over images, mean over items, number of the model."""
+"""Base classes of all metrics: mean over images, ratio of sums over images, mean over items, number of the model.
+
+An argument of ``update`` means the same in every metric. Of an image there are the ``logits`` (B, K), its ``labels``
+(B,) in [0, K) or (B, K) bool, whether the model ``abstained`` (B,), its ``sample_ids`` (B,), the ``scores`` (B, U) of
+all units, the parts at ``part_locations`` (B, N, 2), pixels (x, y), that are ``part_visible`` (B, N), and
+``object_masks`` (B, H, W). Of its top-k units there are ``unit_ids`` (B, k), -1 for an empty slot, ``maps`` (B, k, h,
+w) and ``saliency`` (B, k, H, W), and whether a perturbation of them was ``valid`` (B, k). Of the active units of its
+class there are ``owned_ids`` (B, M), padded with -1, and ``owned_peaks`` (B, M, 2), pixels (x, y). ``perturbed_`` is
+the same on the perturbed image. Where a docstring has ``Inputs``, it describes the others.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +56,8 @@ def all_or_nothing(metric: Metric) -> Iterator[None]:
 class ReportedMetric(Metric):
     """A metric that an evaluation feeds and reports.
 
-    ``update`` takes a batch whole or, with an error, not at all, and only tensors on the device of the metric.
+    ``update`` takes a batch whole or, with a ``ValueError`` or ``TypeError`` where an argument has another shape,
+    dtype, range or device than it should, not at all. What is undefined is left out and counted.
 
     Attributes:
         reads: argument names of ``update``, taken from its signature.
@@ -139,7 +149,7 @@ class SummaryMetric(SeparateMetric):
     """A metric with one number, an interval and counts of what was defined and what was not.
 
     Subclasses set the attributes of :class:`ReportedMetric` and answer ``_estimate`` and ``_interval`` from their
-    states. ``Inputs`` in the docstring of a metric are the arguments of ``update``, batch by batch.
+    states.
     """
 
     @abstractmethod
@@ -154,11 +164,7 @@ class SummaryMetric(SeparateMetric):
         return *self._estimate(), *self._interval()
 
     def compute(self) -> Tensor:
-        """The value over all processes.
-
-        Returns:
-            float64 scalar; NaN, with a warning, if nothing was defined.
-        """
+        """The value over all processes, a float64 scalar; NaN, with a warning, if nothing was defined."""
         value, n, skipped = self._estimate()
         if n == 0 and self.update_called:  # torchmetrics itself warns where update was never called
             rank_zero_warn(f"{type(self).__name__} is NaN: {self.nothing_measured(int(skipped))}.", UserWarning)
@@ -187,9 +193,6 @@ class ImageMean(SummaryMetric):
 
     Subclasses call ``_accumulate`` in ``update``. The interval is for a mean over images, or Wilson's where a subclass
     sets ``interval = "wilson"`` because an image's value is 0 or 1.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Attributes:
         image_values: ``(B,)`` float64, the value of each image of the last batch, NaN where it has none; no state.
@@ -245,9 +248,6 @@ class ImageRatio(SummaryMetric):
 
     Subclasses call ``_accumulate`` in ``update`` with a numerator and a denominator per image. An image in which
     either is not finite or the denominator is 0 has nothing to measure: left out and counted.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
     averaged_over: AveragedOver = "image"
@@ -284,9 +284,6 @@ class ItemMean(SummaryMetric):
     mean, or Wilson's where a subclass sets ``interval = "wilson"`` because an item's value is 0 or 1. ``n`` counts
     items; ``skipped`` counts undefined items and the inputs that ``update`` left out (state ``dropped``). A subclass
     that computes number or interval otherwise overrides ``_estimate_of`` or ``_interval_of``.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
     interval: Interval = "mean"
@@ -339,9 +336,6 @@ class ModelValue(SummaryMetric):
 
     ``update`` overwrites: call it once, with the same facts on every process. A fact has no interval, so the bounds
     of ``summary`` are NaN, and ``n`` is 1, meaning one model (0 where the number is undefined).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
     averaged_over: AveragedOver = "none"

@@ -18,7 +18,6 @@ class Facts:
     """Facts of a model and a data set.
 
     Args:
-        num_classes: K.
         multi_label: whether the data are multilabel.
         active: ``(U,)`` bool, the model's active units.
         owner: ``(U, K)`` bool.
@@ -27,11 +26,8 @@ class Facts:
         weight: ``(K, U)`` float head weights, or None.
         vectors: ``(U, D)`` float unit vectors, or None.
         channels: D of the latent, or None.
-        image_size: ``(H, W)`` pixels.
-        num_parts: N.
         part_groups: parts to merge for purity, or None.
         explained: None if the explainer explains units of this model, else why not.
-        variant: of the metrics that have one.
         abstains: whether the model may leave an image undecided.
         residual: whether a part of the logits comes from outside the units.
         threshold: logit above which a label of multilabel data is predicted.

@@ -14,10 +14,6 @@ class KeptScores(ItemMean):
     """Mean over units of a value that depends on the scores of a unit on all images, kept as float32.
 
     Subclasses call ``_append`` in ``update``. The state has room for up to twice as many images as were added.
-
-    Args:
-        columns: number of units whose scores are kept.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
     """
 
     scores: Tensor

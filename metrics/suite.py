@@ -104,15 +104,8 @@ def resolve(suite: Sequence[str]) -> list[str]:
 def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict[str, str]]:
     """Build the metrics that apply.
 
-    Args:
-        keys: what to build; names that :func:`resolve` takes.
-        facts: what is known about the model and the data set.
-
     Returns:
         Key to metric, and key to the reason why it is not applicable.
-
-    Raises:
-        ValueError: if a name is unknown.
 
     Example:
         >>> import torch
@@ -140,16 +133,7 @@ def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict
 
 
 def why_not(key: str, need: str, facts: Facts) -> str | None:
-    """Why a metric that has this need does not apply; None if what it needs is there.
-
-    Args:
-        key: of the metric.
-        need: one of its needs.
-        facts: what is known about the model and the data set.
-
-    Raises:
-        ValueError: if there is no such need.
-    """
+    """Why a metric that has this need does not apply; None if what it needs is there."""
     needs = {**NEEDS, **FAMILIES[key.partition("/")[0]].needs}
     if need in needs:
         return needs[need](facts)

@@ -25,21 +25,12 @@ from protometry.metrics.primitives.intervals import Range, mean_interval
 class SpatialMisalignment(SeparateMetric, PartsMetric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
-    Source: Sacha et al. (2024): ``"pac"`` is :func:`misalignment_activation_change`, ``"plc"``
-    :func:`misalignment_location_change`, ``"prc"`` :func:`misalignment_rank_change` and ``"ac"``
-    :func:`accuracy_change`. Each has its own number of images, those with a target unit on which it is defined. Despite
-    their names they differ from the changes of Schlinge et al. (2025).
+    Source: Sacha et al. (2024). ``"pac"``, ``"plc"``, ``"prc"`` and ``"ac"`` are the kernels of
+    ``misalignment_changes``, each over its own images: those with a target unit on which it is defined. Despite their
+    names they differ from the changes of Schlinge et al. (2025).
 
     Args:
-        owner: ``(U, K)`` bool, units owned by each class.
-        active: ``(U,)`` bool; None for all.
         quantile: of each map, above which a pixel is in the region.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of the four functions.
-
-    Raises:
-        ValueError: if an argument differs from the above.
 
     Example:
         >>> metric = SpatialMisalignment(owner=torch.eye(2, dtype=torch.bool))
@@ -95,7 +86,6 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         perturbed_logits: Tensor,
         labels: Tensor,
     ) -> None:
-        """Add a batch."""
         check_tensor("scores", scores, ("B", self.owner.shape[0]), "float")
         values = torch.stack(
             [
@@ -115,25 +105,13 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
         self.skipped = self.skipped + (~defined).sum(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
-        """The four means over all processes.
-
-        Returns:
-            ``"pac"``, ``"plc"``, ``"prc"`` and ``"ac"``, float64 scalars; NaN, with a warning, where nothing was
-            defined.
-        """
+        """The four means over all processes, float64 scalars."""
         if (self.image_count == 0).any() and self.update_called:
             rank_zero_warn(f"A part of {type(self).__name__} is NaN: nothing it could measure.", UserWarning)
         return dict(zip(self.units, self.value_sum / self.image_count, strict=True))
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """The four means with their intervals, over all processes.
-
-        Every process has to call it, as with ``compute``.
-
-        Returns:
-            For each of the four: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
-            number of undefined ones ``skipped``; NaN for what is undefined.
-        """
+        """For each of the four what :meth:`SummaryMetric.summary` returns; every process has to call it."""
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
             summaries = {}
             for i, part in enumerate(self.units):

@@ -41,9 +41,6 @@ def masked_projected_gradient(  # noqa: PLR0913
     Returns:
         ``(B, 3, H, W)``, equal to ``images`` outside the mask.
 
-    Raises:
-        ValueError: if ``steps`` is negative or a shape or dtype differs from the above.
-
     Example:
         >>> mask = torch.tensor([[[[True, False]]]])
         >>> attacked = masked_projected_gradient(torch.sum, torch.full((1, 3, 1, 2), 0.5), mask, 0.25, 0.1, steps=5)

@@ -38,9 +38,6 @@ def misalignment_activation_change(scores: Tensor, perturbed_scores: Tensor, tar
         ``(B,)`` float64 up to 1, lower is better; NaN where the clean score is not positive, a score is not finite or
         there is no target.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> scores, perturbed = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
         >>> misalignment_activation_change(scores, perturbed, torch.tensor([0]))
@@ -65,9 +62,6 @@ def misalignment_location_change(target_maps: Tensor, perturbed_target_maps: Ten
 
     Returns:
         ``(B,)`` float64 fractions, lower is better; NaN where either map is flat or not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``quantile`` is outside (0, 1).
 
     Example:
         >>> maps = torch.arange(20.0).view(1, 4, 5)  # 18 and 19 are above the quantile, 17.1
@@ -114,9 +108,6 @@ def misalignment_rank_change(
     Returns:
         ``(B,)`` float64 ranks, lower is better; NaN where a score that takes part is not finite or there is no target.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> scores, perturbed = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
         >>> owner = torch.tensor([[True, False], [False, True], [False, True]])
@@ -151,9 +142,6 @@ def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) ->
 
     Returns:
         ``(B,)`` float64, -1, 0 or 1, lower is better; NaN where a logit is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> accuracy_change(torch.tensor([[2.0, 1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([0]))

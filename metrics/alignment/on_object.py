@@ -28,14 +28,6 @@ def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
 
     Returns:
         ``(B, k)`` float64 fractions; NaN for a map that is flat or not finite, and where there is no object.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> mask = torch.tensor([[[True, True, False, False], [True, False, False, False]]])
-        >>> peak_object_share(torch.tensor([[[[2.0, 1.0]], [[1.0, 2.0]]]]), mask)
-        tensor([[0.7500, 0.0000]], dtype=torch.float64)
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("object_masks", object_masks, (maps.shape[0], "H", "W"), "bool")
@@ -53,23 +45,8 @@ SHARES = {"touching": 0.0, "on_object": 0.25, "mostly": 0.5}  # of the peak cell
 class OnObject(ItemMean):
     """Mean over units of how often their peak cell lies on the object (higher is better).
 
-    Source: none. For each unit the share of images with the unit in the top k on which at least a quarter of the
-    pixels of its peak cell are object. ``summary`` adds the same for a cell that touches the object with one pixel
-    (``touching``) and for one that lies on it with more than half (``mostly``). A unit that was in no top k is
-    undefined; empty slots, flat maps and images without an object are left out and counted.
-
-    A large object is easily hit: compare with the share of all cells that lie on it. A cell is not what the unit saw,
-    which is its larger field of view. In the suite, the filled bounding box stands for the object where data have no
-    masks, and ``protocol.object`` says so.
-
-    Args:
-        num_units: U.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        maps: ``(B, k, h, w)`` float, of the top-k units.
-        unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-        object_masks: ``(B, H, W)`` bool.
+    At least a quarter of the pixels of the peak cell have to be object, on the images with the unit in the top k.
+    ``summary`` adds the same for one pixel (``touching``) and for more than half of them (``mostly``).
 
     Example:
         >>> metric = OnObject(num_units=2)
@@ -92,7 +69,6 @@ class OnObject(ItemMean):
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, maps: Tensor, unit_ids: Tensor, object_masks: Tensor) -> None:
-        """Add a batch."""
         share = peak_object_share(maps, object_masks)
         check_ids("unit_ids", unit_ids, tuple(share.shape), len(self.shown))
         counted = (unit_ids >= 0) & share.isfinite()
@@ -102,15 +78,9 @@ class OnObject(ItemMean):
         self.dropped = self.dropped + (~counted).sum()
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined."""
         return self.hits[:, 1].double() / self.shown
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, and how often the peak cell touches the object and lies mostly on it.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, ``touching`` and ``mostly``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             means = (self.hits.double() / self.shown[:, None]).nanmean(dim=0)

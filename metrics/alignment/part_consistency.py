@@ -26,9 +26,6 @@ def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> T
 
     Returns:
         ``(U,)`` float64, 1 or 0, higher is better; NaN for a unit that never met a visible part.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("hits", hits, ("U", "N"), "int64")
     check_tensor("visible", visible, tuple(hits.shape), "int64")
@@ -40,22 +37,7 @@ def part_consistency(hits: Tensor, visible: Tensor, threshold: float = 0.8) -> T
 class PartConsistency(ItemMean):
     """Share of units that find some part in nearly all images of their class (higher is better).
 
-    Source: Huang et al. (2023), on test images cropped to the object box: :func:`part_consistency`. Left and right
-    parts are not merged. Not to be confused with :class:`protometry.metrics.PartCoverageConsistency`.
-
-    Args:
-        num_units: U.
-        num_parts: N.
-        image_size: ``(H, W)`` pixels.
-        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
-        threshold: see :func:`part_consistency`.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
-        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y).
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool.
+    Left and right parts are not merged. Not to be confused with :class:`protometry.metrics.PartCoverageConsistency`.
 
     Example:
         >>> metric = PartConsistency(num_units=2, num_parts=1, image_size=(224, 224))
@@ -90,7 +72,6 @@ class PartConsistency(ItemMean):
         self.add_state("visible", torch.zeros(num_units, num_parts, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
-        """Add a batch."""
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.hits))
         hits = part_hits(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
         owned = (owned_ids >= 0)[:, :, None]
@@ -98,7 +79,6 @@ class PartConsistency(ItemMean):
         self.visible = add_at_units(self.visible, owned_ids, part_visible[:, None] & owned)
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined."""
         return part_consistency(self.hits, self.visible, self.threshold)
 
 

@@ -33,9 +33,6 @@ def merge_parts(inside: Tensor, visible: Tensor, groups: Sequence[Sequence[int]]
     Returns:
         The merged ``inside`` and ``visible``, ``(..., len(groups))`` bool.
 
-    Raises:
-        ValueError: if the shapes or a dtype differ from the above, or a group is empty or names an unknown part.
-
     Example:
         >>> inside, visible = torch.tensor([True, False, True]), torch.tensor([False, True, True])
         >>> merge_parts(inside, visible, [[0, 1], [2]])

@@ -28,9 +28,6 @@ def part_purity(inside: Tensor, visible: Tensor, min_visible: int = 1) -> Tensor
 
     Returns:
         ``(U,)`` float64 fractions, higher is better; NaN for a unit without a part that counts.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``min_visible`` is below 1.
     """
     check_tensor("inside", inside, ("U", "k", "N"), "bool")
     check_tensor("visible", visible, tuple(inside.shape), "bool")
@@ -60,30 +57,18 @@ def top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tup
 class PartPurity(ItemMean):
     """Mean over units of the share of their top images whose patch holds their best part (higher is better).
 
-    :func:`part_purity` of the patch of each unit's peak on the k images with its largest scores. Ties go to the smaller
-    sample id; an image seen twice counts once. Scores that are not finite are left out and counted.
+    Of the patch of each unit's peak on the k images with its largest scores. Ties go to the smaller sample id; an image
+    seen twice counts once.
 
     ``summary`` adds ``standard_deviation`` of the units' values, ``share_above_half`` of units and
     ``share_decided_by_one_image``: units whose value would be another without parts that are visible in one image.
 
     Args:
-        num_units: U.
-        num_parts: N.
-        k: images per unit, at least 1.
         active: ``(U,)`` bool, units that are active and used by the head; None for all.
         groups: parts to merge, see :func:`protometry.metrics.functional.merge_parts`; None to keep all apart.
-        min_visible: see :func:`part_purity`.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
-        scores: ``(B, U)`` float.
         unit_boxes: ``(B, U, 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``, the patch of each unit's peak cell.
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool.
-        sample_ids: ``(B,)`` int64.
-
-    Raises:
-        ValueError: if an argument differs from the above.
 
     Example:
         >>> metric = PartPurity(num_units=1, num_parts=1, k=2)
@@ -133,7 +118,6 @@ class PartPurity(ItemMean):
     def update(
         self, scores: Tensor, unit_boxes: Tensor, part_locations: Tensor, part_visible: Tensor, sample_ids: Tensor
     ) -> None:
-        """Add a batch."""
         check_tensor("sample_ids", sample_ids, ("B",), "int64")
         images, num_units = len(sample_ids), len(self.active)
         check_tensor("scores", scores, (images, num_units), "float")
@@ -153,16 +137,9 @@ class PartPurity(ItemMean):
         self.dropped = self.dropped + (~usable & self.active).sum()
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined."""
         return self._purity(self.min_visible)
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, how the units spread, and how often a single image decided.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and ``standard_deviation`` (n - 1), ``share_above_half`` and
-            ``share_decided_by_one_image``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             values, strict = self.values(), self._purity(max(2, self.min_visible))

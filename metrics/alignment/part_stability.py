@@ -24,9 +24,6 @@ def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
 
     Returns:
         ``(U,)`` float64 fractions, higher is better; NaN where ``total`` is 0.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("unchanged", unchanged, ("U",), "int64")
     check_tensor("total", total, tuple(unchanged.shape), "int64")
@@ -36,27 +33,14 @@ def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
 class PartStability(ItemMean):
     """Mean over units of how often they find the same parts under noise as on the clean image (higher is better).
 
-    Source: Huang et al. (2023): :func:`part_stability` of the visible parts in the window around each unit's peak, on
-    the images of its class. Call ``update`` once per noise draw, three times in the paper. Images without a visible
-    part are left out and counted.
+    Source: Huang et al. (2023), who draw the noise three times: call ``update`` once per draw.
 
-    Two empty vectors are equal, so that a unit on the background scores 1. Publish ``nonempty_only=True`` next to the
-    paper's number: it leaves out, and counts, images on which the unit finds no part before the noise. ``summary``
-    adds ``coverage``, the share of images, draws and units with a part found before the noise.
+    Two empty vectors are equal: publish ``nonempty_only=True``, which leaves out images on which the unit finds no part
+    before the noise, next to the paper's number. ``summary`` adds ``coverage``, the share of images, draws and units
+    with a part found before the noise.
 
     Args:
-        num_units: U.
-        image_size: ``(H, W)`` pixels.
-        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
         nonempty_only: whether the unit has to find a part on the clean image.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
-        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y) on the clean images.
-        perturbed_owned_peaks: ``(B, M, 2)`` int64 pixels (x, y) on the noisy images.
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool.
 
     Example:
         >>> metric = PartStability(num_units=1)
@@ -101,7 +85,6 @@ class PartStability(ItemMean):
         part_locations: Tensor,
         part_visible: Tensor,
     ) -> None:
-        """Add a batch with one draw of the noise."""
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.total))
         check_tensor("perturbed_owned_peaks", perturbed_owned_peaks, tuple(owned_peaks.shape), "int64")
         parts = (part_locations, part_visible, self.image_size, self.half_width)
@@ -117,15 +100,9 @@ class PartStability(ItemMean):
         self.dropped = self.dropped + (owned & ~counted).sum()
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined."""
         return part_stability(self.unchanged, self.total)
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, and how often a unit found a part before the noise.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and ``coverage``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             coverage = self.covered.double() / self.evaluated

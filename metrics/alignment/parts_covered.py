@@ -41,9 +41,6 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
 
     Returns:
         ``(K,)`` float64 counts, higher is better; NaN for a class whose units never met a visible part.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("hits", hits, ("U", "N"), "int64")
     check_tensor("visible", visible, tuple(hits.shape), "int64")
@@ -58,29 +55,7 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
 class PartsCovered(ItemMean):
     """Mean over classes of the number of different parts at which their units point (higher is better).
 
-    Source: :func:`parts_covered`, with the window and the owned units of :class:`protometry.metrics.PartConsistency`,
-    after Huang et al. (2023): on an image a unit is at the visible part nearest to its peak, if one lies in the window.
-
-    The number exceeds neither the number of a class's units nor the number of parts. Units that look next to the object
-    can still be near a part: read it together with :class:`protometry.metrics.OnObject`.
-
-    Args:
-        owner: ``(U, K)`` bool, active units of each class.
-        num_parts: N.
-        image_size: ``(H, W)`` pixels.
-        half_width: of the window, in pixels; 36 at a height of 224, ``round(36 H / 224)`` at another.
-        groups: parts that are one, such as left and right, see :func:`protometry.metrics.functional.merge_parts`; None
-            to keep all apart.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        owned_ids: ``(B, M)`` int64, the active units of the class of each image, padded with -1.
-        owned_peaks: ``(B, M, 2)`` int64 pixels (x, y).
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    On an image a unit is at the visible part nearest to its peak, if one lies in the window.
 
     Example:
         >>> metric = PartsCovered(torch.ones(2, 1, dtype=torch.bool), num_parts=2)
@@ -118,7 +93,6 @@ class PartsCovered(ItemMean):
         self.add_state("visible", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
-        """Add a batch."""
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.hits))
         nearest = nearest_parts(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
         nearest, visible = merge_parts(nearest, part_visible[:, None].expand_as(nearest), self.groups)
@@ -127,7 +101,6 @@ class PartsCovered(ItemMean):
         self.visible = add_at_units(self.visible, owned_ids, visible & owned)
 
     def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
         return parts_covered(self.hits, self.visible, self.owner)
 
 

@@ -16,15 +16,7 @@ def both_perturbations(
     build: Callable[[Facts], AnyMetric] | None = None,
     **continuity: str,
 ) -> tuple[MetricEntry, MetricEntry]:
-    """The entries ``completeness/<name>`` and ``continuity/<name>`` of a metric.
-
-    Args:
-        name: that part of the keys.
-        metric: see :class:`MetricEntry`.
-        words: of completeness.
-        build: see :class:`MetricEntry`.
-        continuity: its words where they differ.
-    """
+    """The entries ``completeness/<name>`` and ``continuity/<name>`` of a metric."""
     other = replace(words, **({"formula": "as in completeness"} | continuity))
     return (
         MetricEntry(f"completeness/{name}", metric, words, build, needs=("explainer",), view="completeness"),

@@ -35,9 +35,6 @@ def classification_activation_change(
 
     Returns:
         ``(B,)`` float64 in [0, 1], lower is better; NaN where a logit is not finite.
-
-    Raises:
-        ValueError: if ``link`` or ``variant`` is unknown or a shape or dtype differs from the above.
     """
     check_variant(variant)
     check_choice("link", link, get_args(Link))
@@ -56,16 +53,6 @@ def classification_activation_change(
 
 class ClassificationActivationChange(ImageMean):
     """Mean :func:`classification_activation_change` (CAC, lower is better).
-
-    Args:
-        link: see :func:`classification_activation_change`.
-        variant: see :func:`classification_activation_change`.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the logits of :func:`classification_activation_change`.
-
-    Raises:
-        ValueError: if ``link`` or ``variant`` is unknown.
 
     Example:
         >>> metric = ClassificationActivationChange()
@@ -88,7 +75,6 @@ class ClassificationActivationChange(ImageMean):
             self.value_range = (-math.inf, math.inf)
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(classification_activation_change(logits, perturbed_logits, self.link, self.variant))
 
 

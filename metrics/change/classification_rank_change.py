@@ -24,9 +24,6 @@ def classification_rank_change(logits: Tensor, perturbed_logits: Tensor) -> Tens
 
     Returns:
         ``(B,)`` float64 >= 0, lower is better; NaN where a logit is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("logits", logits, ("B", "K"), "float")
     check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
@@ -35,11 +32,6 @@ def classification_rank_change(logits: Tensor, perturbed_logits: Tensor) -> Tens
 
 class ClassificationRankChange(ImageMean):
     """Mean :func:`classification_rank_change` (CRC, lower is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`classification_rank_change`.
 
     Example:
         >>> import torch
@@ -54,7 +46,6 @@ class ClassificationRankChange(ImageMean):
     higher_is_better = False
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(classification_rank_change(logits, perturbed_logits))
 
 

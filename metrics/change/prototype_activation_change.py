@@ -29,9 +29,6 @@ def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: V
 
     Returns:
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where no cell is positive or a map is not finite.
-
-    Raises:
-        ValueError: if ``variant`` is unknown or a shape or dtype differs from the above.
     """
     check_variant(variant)
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
@@ -46,16 +43,6 @@ def prototype_activation_change(maps: Tensor, perturbed_maps: Tensor, variant: V
 
 class PrototypeActivationChange(ImageMean):
     """Mean :func:`prototype_activation_change` of the top-k units (PAC, lower is better).
-
-    Args:
-        variant: reading of the formula.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`prototype_activation_change`, and
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
-
-    Raises:
-        ValueError: if ``variant`` is unknown.
 
     Example:
         >>> metric = PrototypeActivationChange()
@@ -74,7 +61,6 @@ class PrototypeActivationChange(ImageMean):
         self.variant: Variant = variant
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(prototype_activation_change(maps, perturbed_maps, self.variant), valid)
 
 

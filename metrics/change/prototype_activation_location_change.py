@@ -27,9 +27,6 @@ def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, t
 
     Returns:
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where a map is flat or not finite.
-
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1) or a shape or dtype differs from the above.
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
@@ -38,16 +35,6 @@ def prototype_activation_location_change(maps: Tensor, perturbed_maps: Tensor, t
 
 class PrototypeActivationLocationChange(ImageMean):
     """Mean :func:`prototype_activation_location_change` of the top-k units (PALC, lower is better).
-
-    Args:
-        threshold: see :func:`prototype_activation_location_change`.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`prototype_activation_location_change`, and
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
-
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1).
 
     Example:
         >>> import torch
@@ -67,7 +54,6 @@ class PrototypeActivationLocationChange(ImageMean):
         self.threshold = threshold
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(prototype_activation_location_change(maps, perturbed_maps, self.threshold), valid)
 
 

@@ -34,9 +34,6 @@ def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bo
 
     Returns:
         ``(B, k)`` float64 >= 0, lower is better; NaN where a map is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("perturbed_maps", perturbed_maps, tuple(maps.shape), "float")
@@ -46,13 +43,6 @@ def prototype_location_change(maps: Tensor, perturbed_maps: Tensor, relative: bo
 
 class PrototypeLocationChange(ImageMean):
     """Mean :func:`prototype_location_change` of the top-k units (PLC, lower is better).
-
-    Args:
-        relative: see :func:`prototype_location_change`; the unit becomes a fraction.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`prototype_location_change`, and
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> metric = PrototypeLocationChange()
@@ -73,7 +63,6 @@ class PrototypeLocationChange(ImageMean):
         self.value_range = (0.0, 1.0 if relative else math.inf)
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(prototype_location_change(maps, perturbed_maps, self.relative), valid)
 
 

@@ -31,9 +31,6 @@ def prototype_rank_change(
     Returns:
         ``(B, k)`` float64 >= 0, lower is better; NaN in empty slots and where a score of the unit or of an active one
         is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_scores(scores, perturbed_scores, unit_ids)
     ranks, perturbed = unit_ranks(scores, unit_ids, active), unit_ranks(perturbed_scores, unit_ids, active)
@@ -42,13 +39,6 @@ def prototype_rank_change(
 
 class PrototypeRankChange(ImageMean):
     """Mean :func:`prototype_rank_change` of the top-k units (PRC, lower is better).
-
-    Args:
-        active: ``(U,)`` bool, units that are ranked; None for all.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`prototype_rank_change`, and
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> metric = PrototypeRankChange()
@@ -68,7 +58,6 @@ class PrototypeRankChange(ImageMean):
         self.register_buffer("active", active, persistent=False)
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(prototype_rank_change(scores, perturbed_scores, unit_ids, self.active), valid)
 
 

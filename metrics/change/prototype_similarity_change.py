@@ -26,9 +26,6 @@ def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Ten
 
     Returns:
         ``(B, k)`` float64 >= 0, lower is better; NaN where ``scores`` is not positive or either is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
     """
     check_tensor("scores", scores, ("B", "k"), "float")
     check_tensor("perturbed_scores", perturbed_scores, tuple(scores.shape), "float")
@@ -39,15 +36,6 @@ def prototype_similarity_change(scores: Tensor, perturbed_scores: Tensor) -> Ten
 
 class PrototypeSimilarityChange(ImageMean):
     """Mean :func:`prototype_similarity_change` of the top-k units (PSC, lower is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, U)`` float, clean images.
-        perturbed_scores: ``(B, U)`` float, or ``(B, k, U)`` with one perturbed image per selected unit.
-        unit_ids: ``(B, k)`` int64, the top-k units of the clean images, -1 for an empty slot.
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
 
     Example:
         >>> metric = PrototypeSimilarityChange()
@@ -61,7 +49,6 @@ class PrototypeSimilarityChange(ImageMean):
     higher_is_better = False
 
     def update(self, scores: Tensor, perturbed_scores: Tensor, unit_ids: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         check_scores(scores, perturbed_scores, unit_ids)
         if perturbed_scores.ndim == 3:
             images = perturbed_scores.flatten(end_dim=1)  # one row per perturbed image, with one unit each

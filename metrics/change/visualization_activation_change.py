@@ -37,9 +37,6 @@ def visualization_activation_change(saliency: Tensor, perturbed_saliency: Tensor
 
     Returns:
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where a map has no positive value or is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or a map is negative somewhere.
     """
     check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
     check_tensor("perturbed_saliency", perturbed_saliency, tuple(saliency.shape), "float")
@@ -54,15 +51,6 @@ class VisualizationActivationChange(ImageMean):
 
     Args:
         quantile: of each map, above which positive saliency is kept; None if the inputs are clipped already.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        saliency: ``(B, k, H, W)`` float, signed, of the top-k units on the clean images.
-        perturbed_saliency: ``(B, k, H, W)`` float, of the same units on the perturbed images.
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
-
-    Raises:
-        ValueError: if ``quantile`` is outside (0, 1).
 
     Example:
         >>> metric = VisualizationActivationChange(quantile=0.5)
@@ -82,7 +70,6 @@ class VisualizationActivationChange(ImageMean):
         self.quantile = quantile
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         if self.quantile is not None:
             saliency = clip_saliency(saliency, self.quantile)
             perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)

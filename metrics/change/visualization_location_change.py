@@ -34,9 +34,6 @@ def visualization_location_change(saliency: Tensor, perturbed_saliency: Tensor, 
     Returns:
         ``(B, k)`` float64 in [0, 1], lower is better; NaN where a region is empty or a map is not finite.
 
-    Raises:
-        ValueError: if ``region`` is unknown, a shape or dtype differs from the above or a map is negative somewhere.
-
     Example:
         >>> saliency = torch.eye(3)[None, None]
         >>> perturbed = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])[None, None]
@@ -63,16 +60,6 @@ class VisualizationLocationChange(ImageMean):
 
     Args:
         quantile: of each map, above which positive saliency is kept; None if the inputs are clipped already.
-        region: see :func:`visualization_location_change`.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        saliency: ``(B, k, H, W)`` float, signed, of the top-k units on the clean images.
-        perturbed_saliency: ``(B, k, H, W)`` float, of the same units on the perturbed images.
-        valid: ``(B, k)`` bool, False where the perturbation was undefined; None for all.
-
-    Raises:
-        ValueError: if ``quantile`` is outside (0, 1) or ``region`` is unknown.
     """
 
     unit = "fraction"
@@ -87,7 +74,6 @@ class VisualizationLocationChange(ImageMean):
         self.region: Region = region
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch."""
         if self.quantile is not None:
             saliency = clip_saliency(saliency, self.quantile)
             perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)

@@ -45,9 +45,6 @@ def class_independence(scores: Tensor, labels: Tensor, num_classes: int) -> Tens
     Returns:
         ``(U,)`` float64 in [0, 1 − 1/K], higher is better; NaN where all scores are equal or one is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above, or a label is not a class.
-
     Example:
         >>> class_independence(torch.tensor([[1.0], [3.0], [2.0], [1.0]]), torch.tensor([0, 0, 1, 1]), 2)
         tensor([0.3333], dtype=torch.float64)
@@ -58,21 +55,7 @@ def class_independence(scores: Tensor, labels: Tensor, num_classes: int) -> Tens
 class ClassIndependence(ItemMean):
     """Mean over units of how little of their activation comes from a single class (generality, higher is better).
 
-    Of the scores on the **training** images without augmentation. A unit with equal scores on all images or one that is
-    not finite is undefined.
-
-    Args:
-        num_units: U.
-        num_classes: K.
-        active: ``(U,)`` bool, units to measure; None for all.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, U)`` float.
-        labels: ``(B,)`` int64 in ``[0, K)``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    Of the scores on the **training** images without augmentation.
     """
 
     unit = "fraction"
@@ -99,14 +82,12 @@ class ClassIndependence(ItemMean):
         self.add_state("maximum", -edge, dist_reduce_fx="max")
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         check_tensor("scores", scores, ("B", self.num_units), "float")
         sums, counts, minimum, maximum = _sums_by_class(scores, labels, self.num_classes)
         self.sums, self.counts = self.sums + sums, self.counts + counts
         self.minimum, self.maximum = self.minimum.minimum(minimum), self.maximum.maximum(maximum)
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined or not measured."""
         values = _independence_of_sums(self.sums, self.counts, self.minimum, self.maximum)
         return values.masked_fill(~self.active, torch.nan)
 

@@ -63,9 +63,6 @@ def contrastiveness(scores: Tensor, max_iterations: int = 100, tolerance: float 
     Returns:
         ``(U,)`` float64 in [0, 1], higher is better; NaN where all scores are equal or one is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``max_iterations`` is below 1.
-
     Example:
         >>> contrastiveness(torch.tensor([[-3.1], [-3.0], [-2.9], [2.9], [3.0], [3.1]]))
         tensor([1.], dtype=torch.float64)
@@ -100,25 +97,10 @@ def measured_units(num_units: int, active: Tensor | None) -> Tensor:
 class Contrastiveness(KeptScores):
     """Mean over units of how clearly their scores fall into two groups, present and absent (higher is better).
 
-    Of the scores on the **training** images without augmentation. A unit with equal scores on all images or one that is
-    not finite is undefined.
+    Of the scores on the **training** images without augmentation.
 
-    The scores of all images are kept, as float32, because a mixture is fitted to all of them: N·U·4 bytes for the U
-    active units on every process once it synchronises, 1.2 MB for 5 994 images and 50 units, up to twice as much while
-    images are added.
-
-    Args:
-        num_units: number of all units.
-        active: ``(num_units,)`` bool, units to measure; None for all.
-        max_iterations: of the fit, at least 1.
-        tolerance: of the fit, in mean log-likelihood.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, num_units)`` float.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    All are kept, as float32, because a mixture is fitted to them: N·U·4 bytes for the U active units on every process
+    once it synchronises, up to twice as much while images are added.
     """
 
     unit = "fraction"
@@ -145,12 +127,10 @@ class Contrastiveness(KeptScores):
         self.register_buffer("units", units, persistent=False)
 
     def update(self, scores: Tensor) -> None:
-        """Add a batch."""
         check_tensor("scores", scores, ("B", self.num_units), "float")
         self._append(scores.detach().float()[:, self.units])
 
     def values(self) -> Tensor:
-        """``(num_units,)`` float64, NaN where undefined or not measured."""
         values = contrastiveness(self.scores, self.max_iterations, self.tolerance)
         return values.new_full((self.num_units,), torch.nan).index_copy(0, self.units, values)
 

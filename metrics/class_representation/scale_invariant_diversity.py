@@ -35,9 +35,6 @@ def scale_invariant_diversity(maps: Tensor, weight: Tensor, predictions: Tensor,
         ``(B,)`` float64 in [1/k, 1], higher is better; NaN where the predicted class has fewer than k non-zero weights
         or a map is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above, ``k`` is below 1, or a prediction is not a class.
-
     Example:
         >>> maps = torch.tensor([[[[2.0, 0.0]], [[0.0, 2.0]]]])
         >>> scale_invariant_diversity(maps, torch.ones(1, 2), torch.tensor([0]), k=2)
@@ -62,22 +59,7 @@ def _diversity(maps: Tensor) -> Tensor:
 
 
 class ScaleInvariantDiversity(ImageMean):
-    """Mean over images of the extent to which features of the predicted class look at different places (SID@k).
-
-    An image whose predicted class has fewer than k non-zero weights is undefined.
-
-    Args:
-        weight: ``(K, U)`` float head weights without bias, 0 for units that are not active.
-        k: number of features, at least 1.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        unit_maps: ``(B, U, h, w)`` float, maps of all units.
-        logits: ``(B, K)`` float.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-    """
+    """Mean over images of the extent to which features of the predicted class look at different places (SID@k)."""
 
     unit = "fraction"
     value_range = (0.2, 1.0)
@@ -93,7 +75,6 @@ class ScaleInvariantDiversity(ImageMean):
         self.register_buffer("weight", weight, persistent=False)
 
     def update(self, unit_maps: Tensor, logits: Tensor) -> None:
-        """Add a batch."""
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         values = scale_invariant_diversity(unit_maps, self.weight, logits.argmax(dim=1), self.k)
         self._accumulate(values, logits.isfinite().all(dim=1))

@@ -49,9 +49,6 @@ def similar_class_pairs(class_attributes: Tensor, pairs: int = 25) -> Tensor:
     Returns:
         ``(P, 2)`` int64, most similar first; P = min(pairs, K (K − 1) / 2), and the first class of a pair is the lower.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``pairs`` is below 1.
-
     Example:
         >>> similar_class_pairs(torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]]), pairs=2).tolist()
         [[0, 1], [1, 2]]
@@ -104,9 +101,6 @@ def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 
         float64 scalar, about [-1, 1] (above 1 where the model's classes are more alike than the real ones), higher is
         better; NaN without any defined pair.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``pairs`` is below 1.
-
     Example:
         >>> attributes = torch.tensor([[1.0, 0.0], [4.0, 3.0], [0.0, 1.0]])
         >>> structural_grounding(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), attributes, pairs=2)
@@ -118,19 +112,7 @@ def structural_grounding(weight: Tensor, class_attributes: Tensor, pairs: int = 
 class StructuralGrounding(ModelValue):
     """Whether classes that look alike have similar weights (higher is better).
 
-    A pair in which a class has no attributes or no weights is left out of both sums and counted in ``skipped``.
-
-    Args:
-        class_attributes: ``(K, A)`` float >= 0, frequency of each attribute in each class.
-        pairs: number of pairs; all pairs if there are fewer.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        weight: ``(K, U)`` float head weights without bias.
-        active: ``(U,)`` bool; None for all.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    Pairs left out of both sums are counted in ``skipped``.
     """
 
     unit = "ratio"
@@ -148,7 +130,6 @@ class StructuralGrounding(ModelValue):
         self.add_state("pairs_left_out", torch.zeros((), dtype=torch.int64), dist_reduce_fx="max")
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model."""
         check_tensor("weight", weight, (len(self.class_attributes), "U"), "float")
         if active is not None:
             check_tensor("active", active, (weight.shape[1],), "bool")

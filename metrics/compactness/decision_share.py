@@ -22,9 +22,6 @@ def decision_share(contributions: Tensor, shown: Tensor) -> Tensor:
     Returns:
         ``(B,)`` float64 in [0, 1], higher is better; NaN where nothing contributes or a contribution is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> decision_share(torch.tensor([[3.0, -2.0, 1.0, 0.0]]), torch.tensor([[True, True, False, False]]))
         tensor([0.8333], dtype=torch.float64)
@@ -38,20 +35,13 @@ def decision_share(contributions: Tensor, shown: Tensor) -> Tensor:
 
 
 class DecisionShare(ImageMean):
-    """Mean share of a decision that an explanation shows (higher is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: ``contributions`` and ``shown`` of :func:`decision_share`.
-    """
+    """Mean share of a decision that an explanation shows (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, contributions: Tensor, shown: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(decision_share(contributions, shown))
 
 

@@ -31,10 +31,6 @@ def distinct_regions(saliency: Tensor, threshold: float = 0.5) -> Tensor:
         ``(B,)`` float64 in [1, k], higher is better. Empty regions and maps that are not finite are not places; NaN
         without any place.
 
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1), ``saliency`` has another shape or dtype or is negative
-            somewhere.
-
     Example:
         >>> same, other = torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 3.0]])
         >>> distinct_regions(torch.stack([same, same, other])[None])
@@ -54,15 +50,7 @@ class DistinctRegions(ImageMean):
     """Mean number of different places that the top-k units look at (higher is better).
 
     Args:
-        threshold: in [0, 1); regions whose intersection over union exceeds it are one place.
         quantile: of each map, above which positive saliency is kept; None if it is already clipped.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        saliency: ``(B, k, H, W)`` float.
-
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1).
     """
 
     unit = "count"
@@ -75,7 +63,6 @@ class DistinctRegions(ImageMean):
         self.threshold, self.quantile = threshold, quantile
 
     def update(self, saliency: Tensor) -> None:
-        """Add a batch."""
         saliency = saliency.detach()
         clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
         self._accumulate(distinct_regions(clipped, self.threshold))

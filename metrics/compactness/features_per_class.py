@@ -25,7 +25,7 @@ def number_of_features(weight: Tensor, active: Tensor | None = None) -> Tensor:
         int64 scalar, lower is better.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above or an entry is not finite.
+        ValueError: if an entry is not finite.
 
     Example:
         >>> number_of_features(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
@@ -39,15 +39,8 @@ def features_per_class(weight: Tensor, active: Tensor | None = None) -> Tensor:
 
     Source: Norrenbrock et al. (2025): ``#{(c, u) : w_cu != 0} / K`` over active columns, without a threshold.
 
-    Args:
-        weight: ``(K, U)`` float head weights without bias.
-        active: ``(U,)`` bool; None for all.
-
     Returns:
         float64 scalar >= 0, lower is better; NaN without classes or with a weight that is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> features_per_class(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
@@ -58,38 +51,24 @@ def features_per_class(weight: Tensor, active: Tensor | None = None) -> Tensor:
 
 
 class NumberOfFeatures(ModelValue):
-    """Number of units with any non-zero head weight (lower is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`number_of_features`.
-    """
+    """Number of units with any non-zero head weight (lower is better)."""
 
     unit = "count"
     value_range = (0.0, math.inf)
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model."""
         self._store(number_of_features(weight, active))
 
 
 class FeaturesPerClass(ModelValue):
-    """Non-zero head weights per class (lower is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`features_per_class`.
-    """
+    """Non-zero head weights per class (lower is better)."""
 
     unit = "count"
     value_range = (0.0, math.inf)
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model."""
         self._store(features_per_class(weight, active))
 
 

@@ -39,7 +39,7 @@ def global_size(
         int64 scalar, lower is better.
 
     Raises:
-        ValueError: if a shape, dtype or ``threshold`` differs from the above, an entry is not finite, or ``presence``
+        ValueError: if an entry is not finite, or ``presence``
             is not 0/1.
 
     Example:
@@ -66,18 +66,7 @@ def global_size(
 
 
 class GlobalSize(ModelValue):
-    """Number of active units that any class uses (lower is better).
-
-    Args:
-        threshold: entries above it are used, at least 0.
-        variant: reading of the formula.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: ``weight``, ``active`` and ``presence`` of :func:`global_size`.
-
-    Raises:
-        ValueError: if ``threshold`` is out of range or ``variant`` is unknown.
-    """
+    """Number of active units that any class uses (lower is better)."""
 
     unit = "count"
     value_range = (0.0, math.inf)
@@ -91,7 +80,6 @@ class GlobalSize(ModelValue):
         self.variant: Variant = variant
 
     def update(self, weight: Tensor | None, active: Tensor, presence: Tensor | None = None) -> None:
-        """Measure the model."""
         self._store(global_size(weight, active, presence, self.threshold, self.variant))
 
 

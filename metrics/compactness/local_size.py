@@ -28,9 +28,6 @@ def local_size(scores: Tensor, active: Tensor | None = None, threshold: float = 
         ``(B,)`` float64 counts, lower is better; NaN where the largest active score is not positive or one is not
         finite.
 
-    Raises:
-        ValueError: if a shape, dtype or ``threshold`` differs from the above.
-
     Example:
         >>> local_size(torch.tensor([[2.0, 1.0, 0.3, 0.19], [-1.0, -2.0, -3.0, -4.0]]))
         tensor([3., nan], dtype=torch.float64)
@@ -48,16 +45,7 @@ def local_size(scores: Tensor, active: Tensor | None = None, threshold: float = 
 
 
 class LocalSize(ImageMean):
-    """Mean number of units that matter on an image (lower is better).
-
-    Args:
-        active: ``(U,)`` bool; None for all.
-        threshold: share of the largest score, in [0, 1).
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, U)`` float.
-    """
+    """Mean number of units that matter on an image (lower is better)."""
 
     unit = "count"
     value_range = (1.0, math.inf)
@@ -71,7 +59,6 @@ class LocalSize(ImageMean):
         self.threshold = threshold
 
     def update(self, scores: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(local_size(scores, self.active, self.threshold))
 
 

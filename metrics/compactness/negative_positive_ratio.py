@@ -17,17 +17,10 @@ def negative_positive_ratio(weight: Tensor, active: Tensor | None = None, thresh
     """Negative head weights per positive one.
 
     Source: Schlinge et al. (2025), equation 23: ``#{w < -threshold} / #{w > threshold}``, over active columns.
-
-    Args:
-        weight: ``(K, U)`` float head weights without bias.
-        active: ``(U,)`` bool; None for all.
-        threshold: magnitude up to which a weight is negligible, at least 0.
+    Arguments as for :func:`protometry.metrics.functional.sparsity`.
 
     Returns:
         float64 scalar >= 0, lower is better; NaN without a positive weight or with a weight that is not finite.
-
-    Raises:
-        ValueError: if a shape, dtype or ``threshold`` differs from the above.
 
     Example:
         >>> negative_positive_ratio(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
@@ -41,14 +34,7 @@ def negative_positive_ratio(weight: Tensor, active: Tensor | None = None, thresh
 
 
 class NegativePositiveRatio(ModelValue):
-    """Negative head weights per positive one (NPR, lower is better).
-
-    Args:
-        threshold: magnitude up to which a weight is negligible, at least 0.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: ``weight`` and ``active`` of :func:`negative_positive_ratio`.
-    """
+    """Negative head weights per positive one (NPR, lower is better)."""
 
     unit = "ratio"
     value_range = (0.0, math.inf)
@@ -60,7 +46,6 @@ class NegativePositiveRatio(ModelValue):
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model."""
         self._store(negative_positive_ratio(weight, active, self.threshold))
 
 

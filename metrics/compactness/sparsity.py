@@ -25,9 +25,6 @@ def sparsity(weight: Tensor, active: Tensor | None = None, threshold: float = 1e
     Returns:
         float64 scalar in [0, 1], higher is better; NaN without active units or with a weight that is not finite.
 
-    Raises:
-        ValueError: if a shape, dtype or ``threshold`` differs from the above.
-
     Example:
         >>> sparsity(torch.tensor([[1.0, 0.0, -0.5, 0.0005], [0.0, 2.0, 0.0, 0.0]]))
         tensor(0.6250, dtype=torch.float64)
@@ -39,14 +36,7 @@ def sparsity(weight: Tensor, active: Tensor | None = None, threshold: float = 1e
 
 
 class Sparsity(ModelValue):
-    """Share of head weights that are negligible (higher is better).
-
-    Args:
-        threshold: magnitude up to which a weight is negligible, at least 0.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: ``weight`` and ``active`` of :func:`sparsity`.
-    """
+    """Share of head weights that are negligible (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -58,7 +48,6 @@ class Sparsity(ModelValue):
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        """Measure the model."""
         self._store(sparsity(weight, active, self.threshold))
 
 

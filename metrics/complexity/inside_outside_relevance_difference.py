@@ -26,9 +26,6 @@ def inside_outside_relevance_difference(saliency: Tensor, object_masks: Tensor) 
         ``(B, k)`` float64 in [-1, 1], higher is better; NaN for a map without a positive pixel or not finite, and for
         an object that is empty or fills the image.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
-
     Example:
         >>> saliency = torch.tensor([[[[4.0, 0.0], [2.0, 1.0]]]])  # (1 + 0.5) / 2 - 0.25
         >>> inside_outside_relevance_difference(saliency, torch.tensor([[[True, False], [True, False]]]))
@@ -53,10 +50,7 @@ def _mean_of_non_zero(relevance: Tensor, side: Tensor) -> Tensor:
 
 
 class InsideOutsideRelevanceDifference(OverlapMean):
-    """Mean difference of the relevance inside and outside the object (IORD, higher is better).
-
-    See :func:`inside_outside_relevance_difference`.
-    """
+    """Mean difference of the relevance inside and outside the object (IORD, higher is better)."""
 
     unit = "[-1, 1]"
     value_range = (-1.0, 1.0)

@@ -25,14 +25,9 @@ class OverlapMean(ImageMean):
 
     Args:
         quantile: of each map, above which positive saliency is kept; None if it is already clipped.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Attributes:
         kernel: ``(B, k)`` values of a subclass from clipped saliency and masks.
-
-    Inputs:
-        saliency: ``(B, k, H, W)`` float.
-        object_masks: ``(B, H, W)`` bool.
     """
 
     unit = "fraction"
@@ -44,7 +39,6 @@ class OverlapMean(ImageMean):
         self.quantile = quantile
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
-        """Add a batch."""
         saliency = saliency.detach()
         clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
         self._accumulate(self.kernel(clipped, object_masks))
@@ -64,9 +58,6 @@ def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:
     Returns:
         ``(B, k)`` float64 fractions, lower is better; NaN for an empty region, an empty object or a map that is not
         finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``saliency`` is negative somewhere.
 
     Example:
         >>> saliency = torch.tensor([[[[4.0, 0.0], [0.0, 1.0]]]])

@@ -45,9 +45,6 @@ def part_coverage_consistency(hits: Tensor, visible: Tensor, shown: Tensor, vari
 
     Returns:
         ``(U,)`` float64 fractions, higher is better; NaN for a unit that never met a visible part.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``variant`` is unknown.
     """
     check_variant(variant)
     check_tensor("hits", hits, ("U", "N"), "int64")
@@ -63,24 +60,10 @@ def part_coverage_consistency(hits: Tensor, visible: Tensor, shown: Tensor, vari
 class PartCoverageConsistency(ItemMean):
     """Mean over units of how regularly their explanations cover the same parts (higher is better).
 
-    :func:`part_coverage_consistency` of the boxes around the clipped ``saliency``. Empty slots and maps that are not
-    finite are left out and counted. Not to be confused with :class:`protometry.metrics.PartConsistency`.
+    Of the boxes around the clipped ``saliency``. Not to be confused with :class:`protometry.metrics.PartConsistency`.
 
     Args:
-        num_units: U.
-        num_parts: N.
         quantile: of each map, above which positive saliency is kept; None if it is already clipped.
-        variant: reading of the formula.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        saliency: ``(B, k, H, W)`` float, of the top-k units.
-        unit_ids: ``(B, k)`` int64, -1 for an empty slot.
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool.
-
-    Raises:
-        ValueError: if ``variant`` is unknown.
 
     Example:
         >>> metric = PartCoverageConsistency(num_units=1, num_parts=2, quantile=None)
@@ -116,7 +99,6 @@ class PartCoverageConsistency(ItemMean):
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, saliency: Tensor, unit_ids: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
-        """Add a batch."""
         num_units, num_parts = self.hits.shape
         check_tensor("saliency", saliency, ("B", "k", "H", "W"), "float")
         check_ids("unit_ids", unit_ids, tuple(saliency.shape[:2]), num_units)
@@ -131,7 +113,6 @@ class PartCoverageConsistency(ItemMean):
         self.dropped = self.dropped + (counted < 0).sum()
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined."""
         return part_coverage_consistency(self.hits, self.visible, self.shown, self.variant)
 
 

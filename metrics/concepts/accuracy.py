@@ -15,15 +15,8 @@ from protometry.metrics.primitives.checks import check_range
 class ConceptAccuracy(ConceptPrediction):
     """Mean over concepts of the share of images on which the concept is predicted right (higher is better).
 
-    Source: Koh et al. (2020), concept accuracy: predicted as present from a probability of 1/2. Rare concepts make it
-    high for a model that predicts none; see ``majority``, the mean over concepts of ``max(q, 1 - q)`` with q the share
-    of images that have the concept.
-
-    Args: see :class:`ConceptPrediction`.
-
-    Inputs:
-        concept_probabilities: ``(B, U)`` float in [0, 1]; what is not finite is left out and counted.
-        concept_labels: ``(B, L)`` bool.
+    Source: Koh et al. (2020), concept accuracy: predicted as present from a probability of 1/2. ``majority`` is the
+    mean over concepts of ``max(q, 1 - q)`` with q the share of images that have the concept.
 
     Example:
         >>> metric = ConceptAccuracy(torch.tensor([0]), num_concepts=1)
@@ -42,7 +35,6 @@ class ConceptAccuracy(ConceptPrediction):
         self.add_state("counts", torch.zeros(3, num_concepts, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
-        """Add a batch."""
         predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
         check_range("concept_probabilities", predicted, 0, 1)
         finite = predicted.isfinite()
@@ -50,7 +42,6 @@ class ConceptAccuracy(ConceptPrediction):
         self.counts = self.counts + torch.stack([finite, right, concept_labels & finite]).sum(dim=1)
 
     def values(self) -> Tensor:
-        """``(L,)`` float64, NaN where undefined."""
         return self.counts[1].double() / self.counts[0]
 
     def _majority(self) -> Tensor:

@@ -25,13 +25,6 @@ def concept_auc(scores: Tensor, concept_labels: Tensor) -> Tensor:
 
     Returns:
         ``(U, L)`` float64 in [0, 1]; NaN for a concept that all images have, or none.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> concept_auc(torch.tensor([[1.0], [2.0], [2.0]]), torch.tensor([[False], [True], [False]]))
-        tensor([[0.7500]], dtype=torch.float64)
     """
     check_tensor("scores", scores, ("N", "U"), "float")
     check_tensor("concept_labels", concept_labels, (len(scores), "L"), "bool")
@@ -57,9 +50,6 @@ def name_units(auc: Tensor, least: float = 0.6) -> Tensor:
     Returns:
         ``(U,)`` int64, ties to the lower index, -1 for a unit without a name.
 
-    Raises:
-        ValueError: if an argument differs from the above.
-
     Example:
         >>> name_units(torch.tensor([[0.9, 0.9], [0.5, 0.55]]))
         tensor([ 0, -1])
@@ -73,17 +63,10 @@ def name_units(auc: Tensor, least: float = 0.6) -> Tensor:
 class ConceptAUC(ConceptPrediction, KeptScores):
     """Mean over concepts of the area under the ROC curve of their scores (higher is better).
 
-    See :func:`concept_auc`. An image with a score that is not finite is left out and counted. ``majority``, as every
-    prediction that is the same for all images, reaches 1/2.
+    ``majority`` is 1/2, as of every prediction that is the same for all images.
 
     The scores and labels of all images are kept, as float32, because an area is known only from all of them: 8·N·L
-    bytes on every process once it synchronises, 5.2 MB for 5 794 images and 112 concepts.
-
-    Args: see :class:`ConceptPrediction`.
-
-    Inputs:
-        scores: ``(B, U)`` float.
-        concept_labels: ``(B, L)`` bool.
+    bytes on every process once it synchronises.
 
     Example:
         >>> metric = ConceptAUC(torch.tensor([0]), num_concepts=1)
@@ -98,13 +81,11 @@ class ConceptAUC(ConceptPrediction, KeptScores):
         super().__init__(concepts, num_concepts, active, columns=2 * num_concepts, **kwargs)
 
     def update(self, scores: Tensor, concept_labels: Tensor) -> None:
-        """Add a batch."""
         predicted = self._by_concept(scores, concept_labels, "scores").float()
         predicted = predicted.masked_fill(~predicted.isfinite(), -torch.inf)
         self._append(torch.cat([predicted, concept_labels.float()], dim=1))
 
     def values(self) -> Tensor:
-        """``(L,)`` float64, NaN where undefined."""
         scores, present = self.scores.chunk(2, dim=1)
         kept = (scores.isfinite() | ~self.named).all(dim=1)
         areas: Tensor = concept_auc(scores[kept], present[kept] > 0).diagonal()

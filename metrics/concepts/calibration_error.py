@@ -22,16 +22,6 @@ def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> 
 
     Returns:
         ``(3, L, bins)`` float64: number of images, sum of their probabilities, number of images that have the concept.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> probabilities, present = torch.tensor([[0.25], [0.75], [1.0]]), torch.tensor([[True], [False], [True]])
-        >>> calibration_bins(probabilities, present, bins=2)[:, 0]
-        tensor([[1.0000, 2.0000],
-                [0.2500, 1.7500],
-                [1.0000, 1.0000]], dtype=torch.float64)
     """
     check_tensor("probabilities", probabilities, ("B", "L"), "float")
     check_tensor("present", present, tuple(probabilities.shape), "bool")
@@ -56,14 +46,6 @@ def calibration_error(table: Tensor) -> Tensor:
 
     Returns:
         ``(L,)`` float64 in [0, 1], lower is better; NaN for a concept without an image.
-
-    Raises:
-        ValueError: if the shape or dtype differs from the above.
-
-    Example:
-        >>> table = calibration_bins(torch.tensor([[0.25], [0.75]]), torch.tensor([[False], [True]]))
-        >>> calibration_error(table)
-        tensor([0.2500], dtype=torch.float64)
     """
     check_tensor("table", table, (3, "L", "bins"), "float")
     count, probability, present = table
@@ -74,20 +56,8 @@ def calibration_error(table: Tensor) -> Tensor:
 class ConceptCalibrationError(ConceptPrediction):
     """Mean over concepts of the expected calibration error of their probabilities (lower is better).
 
-    See :func:`calibration_error`. ``majority`` is the mean over concepts of ``min(q, 1 - q)`` with q the share
-    of images that have the concept: a certain prediction is off by its error rate. A constant q would be off by 0.
-    There is no interval, because few images in many bins raise the value itself.
-
-    Args:
-        concepts: see :class:`ConceptPrediction`.
-        num_concepts: see there.
-        active: see there.
-        bins: of the probability, at least 1.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        concept_probabilities: ``(B, U)`` float in [0, 1]; what is not finite is left out and counted.
-        concept_labels: ``(B, L)`` bool.
+    ``majority`` is the mean over concepts of ``min(q, 1 - q)`` with q the share of images that have the concept: a
+    certain prediction is off by its error rate.
 
     Example:
         >>> metric = ConceptCalibrationError(torch.tensor([0]), num_concepts=1)
@@ -107,12 +77,10 @@ class ConceptCalibrationError(ConceptPrediction):
         self.add_state("table", torch.zeros(3, num_concepts, bins, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
-        """Add a batch."""
         predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
         self.table = self.table + calibration_bins(predicted, concept_labels, self.table.shape[2])
 
     def values(self) -> Tensor:
-        """``(L,)`` float64, NaN where undefined."""
         return calibration_error(self.table)
 
     def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,9 +63,6 @@ def group_uncertainty(probabilities: Tensor, groups: Tensor, num_groups: int) ->
     Returns:
         ``(B, G)`` float64 in [-1/2, 0], larger is less certain; NaN for a group without a unit.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> group_uncertainty(torch.tensor([[0.5, 0.75, 1.0]]), torch.tensor([0, 0, 1]), 2)
         tensor([[-0.1250, -0.5000]], dtype=torch.float64)
@@ -87,9 +84,6 @@ def intervention_masks(priority: Tensor, groups: Tensor) -> Tensor:
 
     Returns:
         ``(B, T, G, U)`` bool, after 1 to G steps.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> intervention_masks(torch.tensor([[[0.1, 0.7]]]), torch.tensor([0, 1, 1, -1]))[0, 0]

@@ -38,14 +38,6 @@ def concept_existence(importance: Tensor, concept_labels: Tensor, k: int) -> Ten
     Returns:
         ``(B,)`` float64 in [0, 1], higher is better; NaN without an eligible concept and where an importance is NaN or
         infinite.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> importance, labels = torch.tensor([[0.9, 0.4, -0.5]]), torch.tensor([[False, True, False]])
-        >>> [concept_existence(importance, labels, k).item() for k in (1, 2)]
-        [0.0, 0.5]
     """
     check_tensor("concept_labels", concept_labels, tuple(importance.shape), "bool")
     ids, eligible = most_important(importance, k)
@@ -66,13 +58,6 @@ def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None
     Returns:
         Scalars, float64: ``chance``, of a random ranking, is the mean prevalence; ``prevalence`` the mean over the
         first k concepts of ``order``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> {name: value.item() for name, value in concept_existence_baselines(torch.tensor([1.0, 0.5, 0]), 2).items()}
-        {'chance': 0.5, 'prevalence': 0.75}
     """
     check_tensor("prevalence", prevalence, ("L",), "float")
     check_range("prevalence", prevalence, 0, 1)
@@ -92,28 +77,12 @@ def _check_order(name: str, order: Tensor, concepts: int) -> None:
 class ConceptExistence(RankedConcepts, ImageMean):
     """Mean share of the k most important concepts of a decision that the image has (higher is better).
 
-    Source: Aysel et al. (2025), CEM, see :func:`concept_existence`. Images outside the subset and undefined ones are
-    left out and counted.
-
-    A ranking that never looks at the image may score high. ``summary`` adds two of them on the same images, with the
-    lift over each and its 95 % interval, paired over images: ``chance``, a random ranking, and ``prevalence``, the
-    concepts by how frequent they are (``lift_over_chance``, ``lift_over_chance_low``, ...).
+    ``summary`` adds two rankings that never look at the image: ``chance``, a random one, and ``prevalence``, the
+    concepts by how frequent they are.
 
     Args:
-        weight: ``(K, L)`` float head weights.
-        k: number of concepts, 1 to L.
-        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
-        order: as there.
-        subset: ``"all"`` images or only those classified ``"correct"``.
         prevalence_order: ``(L,)`` int64, the concepts by how frequent they are in the training images; if None, by how
             frequent they are in the images themselves, and the lift over them is NaN.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, L)`` float concept values.
-        logits: ``(B, K)`` float.
-        labels: ``(B,)`` int64.
-        concept_labels: ``(B, L)`` bool, the concepts of the image.
 
     Example:
         >>> metric = ConceptExistence(torch.tensor([[-1.0, 2.0, 1.0]]), k=2)
@@ -146,7 +115,6 @@ class ConceptExistence(RankedConcepts, ImageMean):
         self.add_state("concept_counts", torch.zeros(weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, logits: Tensor, labels: Tensor, concept_labels: Tensor) -> None:
-        """Add a batch."""
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         check_labels(labels, *logits.shape)
         predictions = logits.argmax(dim=1)

@@ -49,14 +49,6 @@ def concept_global_importance(
     Returns:
         ``(L,)`` or ``(K,)`` float64 in [-1, 1], higher is better; NaN where a vector is zero (or constant, if centered)
         or where fewer than two classes are left.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> weight, annotation = torch.tensor([[3.0], [4.0], [0.0]]), torch.tensor([[1.0], [0.0], [0.0]])
-        >>> concept_global_importance(weight, annotation)
-        tensor([0.6000], dtype=torch.float64)
     """
     check_tensor("weight", weight, ("K", "L"), "float")
     check_tensor("annotation", annotation, tuple(weight.shape), "float")
@@ -94,26 +86,10 @@ def _cosine(one: Tensor, other: Tensor, known: Tensor, centered: bool) -> Tensor
 class ConceptGlobalImportance(ItemMean):
     """Mean cosine between what concepts mean to the classes and what annotators say of the classes (higher is better).
 
-    Source: Aysel et al. (2025), CGIM, see :func:`concept_global_importance`. Images whose scores are not finite are
-    left out and counted. Kind 1 reads no image.
-
-    The annotation is >= 0, so that the sign of the cosine follows the mean of the other vector: ``summary`` adds
-    ``centered``, the mean of Pearson's correlations.
+    ``summary`` adds ``centered``, the mean of Pearson's correlations. Kind 1 reads no image.
 
     Args:
-        weight: ``(K, L)`` float head weights.
-        annotation: ``(K, L)`` float >= 0, strength of every concept in every class; NaN throughout a column that
-            takes no part and is undefined.
-        kind: as for :func:`concept_global_importance`.
-        axis: as there.
-        centered: average the correlations instead of the cosines.
         columns: what a column is, ``"unit"`` where several units may stand for one concept.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, L)`` float concept values.
-        logits: ``(B, K)`` float.
-        labels: ``(B,)`` int64.
 
     Example:
         >>> metric = ConceptGlobalImportance(torch.tensor([[3.0], [4.0], [0.0]]), torch.tensor([[1.0], [0.0], [0.0]]))
@@ -160,7 +136,6 @@ class ConceptGlobalImportance(ItemMean):
         self.add_state("counts", torch.zeros(len(weight), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         classes, concepts = self.weight.shape
         check_tensor("scores", scores, ("B", concepts), "float")
         check_tensor("logits", logits, (len(scores), classes), "float")
@@ -173,15 +148,9 @@ class ConceptGlobalImportance(ItemMean):
         self.dropped = self.dropped + broken.sum()
 
     def values(self) -> Tensor:
-        """``(L,)`` or ``(K,)`` float64, NaN where undefined."""
         return self._values(self.centered)
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, and the mean of the defined correlations.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and ``centered``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             return {**summary, "centered": float(self._values(centered=True).nanmean())}

@@ -28,13 +28,6 @@ def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
     Returns:
         ``(B, T, S)`` float64, 1 or 0, see :func:`protometry.metrics.functional.accuracy`; NaN where a logit is not
         finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> intervention_curve(torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]]), torch.tensor([1]))
-        tensor([[[0., 1.]]], dtype=torch.float64)
     """
     check_tensor("intervened_logits", intervened_logits, ("B", "T", "S", "K"), "float")
     check_labels(labels, len(intervened_logits), intervened_logits.shape[3])
@@ -46,22 +39,16 @@ def intervention_curve(intervened_logits: Tensor, labels: Tensor) -> Tensor:
 class InterventionArea(ImageMean):
     """Mean accuracy while concepts are corrected one group after another (higher is better).
 
-    Source: Koh et al. (2020) for the curve, see :func:`intervention_curve`; the number is ours: the area under it by
-    the trapezoidal rule, divided by S, the number of steps, and averaged over T trials.
+    Source: Koh et al. (2020) for the curve; the number is ours: the area under it by the trapezoidal rule, divided by
+    S, the number of steps, and averaged over T trials.
 
     ``summary`` adds the ``curve`` itself, a list of S + 1 accuracies averaged over trials; ``curve_sd``, their standard
     deviations over trials (T - 1); ``standard_deviation``, the area's; ``baseline``, the accuracy without any
-    correction; and ``lift``, the area above it. The interval is over images.
+    correction; and ``lift``, the area above it.
 
     Args:
         steps: S, how many groups are corrected in the end.
         trials: T, orders in which they are.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        intervened_logits: ``(B, T, S + 1, K)`` float, after 0 to S steps; images with a logit that is not finite are
-            undefined.
-        labels: ``(B,)`` int64 in ``[0, K)``.
 
     Example:
         >>> metric = InterventionArea(steps=2)
@@ -83,7 +70,6 @@ class InterventionArea(ImageMean):
         self.add_state("curve_sum", torch.zeros(trials, steps + 1, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, intervened_logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         if intervened_logits.shape[1:3] != self.curve_sum.shape:
             raise ValueError(
                 f"Expected argument `intervened_logits` to be of shape (B, T, S + 1, K) with T, S + 1 = "
@@ -95,12 +81,6 @@ class InterventionArea(ImageMean):
         self.curve_sum = self.curve_sum + curves.masked_fill(~areas.isfinite()[:, None, None], 0).sum(dim=0)
 
     def summary(self) -> dict[str, Any]:
-        """The value with its interval, and the curve.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and ``curve``, ``curve_sd``, ``standard_deviation``,
-            ``baseline`` and ``lift``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             trials = self.curve_sum / self.image_count
@@ -119,12 +99,7 @@ class InterventionArea(ImageMean):
 class InterventionFinal(ImageMean):
     """Accuracy once all concepts are corrected (higher is better).
 
-    Source: Koh et al. (2020), see :func:`intervention_curve`. ``summary`` adds ``baseline``, the accuracy without
-    any correction, and ``lift``, the difference. Interval: Wilson.
-
-    Inputs:
-        intervened_logits: ``(B, T, S + 1, K)`` float, after 0 to S steps; the first trial counts.
-        labels: ``(B,)`` int64 in ``[0, K)``.
+    ``summary`` adds ``baseline``, the accuracy without any correction, and ``lift``, the difference.
 
     Example:
         >>> metric = InterventionFinal()
@@ -144,7 +119,6 @@ class InterventionFinal(ImageMean):
         self.add_state("baseline_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, intervened_logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         check_tensor("intervened_logits", intervened_logits, ("B", "T", "S", "K"), "float")
         for axis in (1, 2):
             check_at_least(f"intervened_logits.shape[{axis}]", intervened_logits.shape[axis], 1)
@@ -154,7 +128,6 @@ class InterventionFinal(ImageMean):
         self.baseline_sum = self.baseline_sum + first.masked_fill(undefined, 0).sum()
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, ``baseline`` and ``lift``."""
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             baseline = float(self.baseline_sum / self.image_count)

@@ -43,9 +43,6 @@ def concept_location(
         ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side, for a map that is not finite and
         for a region without a pixel.
 
-    Raises:
-        ValueError: if an argument differs from the above.
-
     Example:
         >>> maps = torch.zeros(1, 1, 4, 6)
         >>> maps[0, 0, 0] = torch.tensor([9.0, 5.0, 5.0, 5.0, 5.0, 0.0])
@@ -63,31 +60,17 @@ ALPHAS = tuple(range(1, 13))  # of the curve
 class ConceptLocation(RankedConcepts, ImageRatio):
     """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
 
-    Source: Aysel et al. (2025), CLM, see :func:`concept_location`. Concepts without a part are not ranked; an important
-    concept without a side in sight is left out. The value is the mean over all pairs of an image and a concept;
-    ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at every alpha.
-
-    A map that always lights up the bird scores high. ``summary`` adds two baselines on the same pairs, with the lift
-    over each and its 95 % interval, with images as the clusters: ``chance``, a random region of the same size, which
-    any of m visible sides may hit, and ``other_parts``, the same map against the other parts in sight.
+    The mean over all pairs of an image and one of its k most important concepts that have a part, of which a side is in
+    sight. ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at every
+    alpha. Its baselines are ``chance``, a random region of the same size, which any of m visible sides may hit, and
+    ``other_parts``, the same map against the other parts in sight.
 
     Args:
-        weight: ``(K, L)`` float head weights.
         concept_parts: ``(L, S)`` int64, the points of the concept's part, one for each side, padded with -1; a row of
             -1 for a concept without a part.
-        k: number of concepts, 1 to the number of concepts that have a part.
-        alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
-        order: as there.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Inputs:
-        scores: ``(B, L)`` float concept values.
-        logits: ``(B, K)`` float.
         concept_maps: ``(B, L, h, w)`` float; a positive factor or an offset of a map changes nothing.
-        part_locations: ``(B, N, 2)`` float pixels (x, y).
-        part_visible: ``(B, N)`` bool; a point outside the image never is.
-        image_size: ``(H, W)`` pixels.
 
     Example:
         >>> metric = ConceptLocation(torch.ones(1, 1), torch.tensor([[0]]), k=1)
@@ -139,7 +122,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         part_visible: Tensor,
         image_size: tuple[int, int],
     ) -> None:
-        """Add a batch."""
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         images = len(logits)
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
@@ -181,11 +163,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         return dict(zip(self.compared, self.lift_totals[:, 1] / self.lift_totals[:, 2], strict=True))
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, the baselines, the mean over images and the curve.
-
-        Returns:
-            What :meth:`RankedConcepts.summary` returns, ``image_mean`` and ``curve_a1`` to ``curve_a12``.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
             summary["image_mean"] = float(self.image_mean_sum / self.image_count)

@@ -29,9 +29,6 @@ def concept_activation_maps(latent: Tensor, concept_vectors: Tensor) -> Tensor:
     Returns:
         ``(B, L, h, w)`` float, signed.
 
-    Raises:
-        ValueError: if an argument differs from the above.
-
     Example:
         >>> latent = torch.tensor([[[[1.0, 0.0]], [[0.0, 2.0]]]])
         >>> concept_activation_maps(latent, torch.tensor([[1.0, 3.0]]))
@@ -43,11 +40,7 @@ def concept_activation_maps(latent: Tensor, concept_vectors: Tensor) -> Tensor:
 
 
 def region_size(image_size: tuple[int, int], alpha: float) -> int:
-    """Pixels of the region of a map: ``⌊alpha H W / 12⌋``.
-
-    Raises:
-        ValueError: if ``alpha`` is not above 0 and at most 12, the whole image.
-    """
+    """Pixels of the region of a map: ``⌊alpha H W / 12⌋``."""
     if not 0 < alpha <= PARTS_PER_IMAGE:
         raise ValueError(f"Expected argument `alpha` to be above 0 and at most {PARTS_PER_IMAGE}, but got {alpha}.")
     return math.floor(alpha * math.prod(image_size) / PARTS_PER_IMAGE)
@@ -86,14 +79,7 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
 
 
 def numbers_above(values: Tensor, bounds: Tensor) -> Tensor:
-    """How many values of each row are above each of its bounds.
-
-    Args:
-        values: ``(M, n)`` float.
-        bounds: ``(M, P)`` float.
-
-    Returns:
-        ``(M, P)`` int64.
+    """How many of the ``(M, n)`` values of each row are above each of its ``(M, P)`` bounds, ``(M, P)`` int64.
 
     Example:
         >>> numbers_above(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[2.0, 0.0]]))

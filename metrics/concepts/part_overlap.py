@@ -40,15 +40,6 @@ def concept_mask_intersection_over_union(
 
     Returns:
         ``(B, k)`` float64 in [0, 1], higher is better; NaN for an empty mask or region and a map that is not finite.
-
-    Raises:
-        ValueError: if an argument differs from the above.
-
-    Example:
-        >>> maps, masks = torch.zeros(1, 1, 4, 6), torch.zeros(1, 1, 4, 6, dtype=torch.bool)
-        >>> maps[0, 0, 0, :2], masks[0, 0, 0, 1:3] = 1, True
-        >>> concept_mask_intersection_over_union(maps, masks, (4, 6))  # 1 pixel of 3
-        tensor([[0.3333]], dtype=torch.float64)
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("part_masks", part_masks, (*maps.shape[:2], *image_size), "bool")
@@ -77,28 +68,12 @@ def _soft_overlap(pixels: Tensor, tolerance: Tensor, masks: Tensor, size: int) -
 class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
     """Mean overlap of the maps of the k most important concepts of decisions with their parts (higher is better).
 
-    Source: Aysel et al. (2025), section 3.4, see :func:`concept_mask_intersection_over_union`. Concepts without a part
-    that has a mask are not ranked; one whose part is out of sight is left out. The value is the mean over all pairs of
-    an image and a concept.
-
-    ``summary`` adds the baseline ``chance`` on the same pairs, ``a m / (a + m - a m)`` with the shares of the image a
-    of the region and m of the mask, which a random region of the same size has, with the lift over it and its 95 %
-    interval, with images as the clusters.
+    The mean over all pairs of an image and one of its k most important concepts whose part has a mask and is in sight.
+    Its baseline is ``chance``, ``a m / (a + m - a m)`` with the shares of the image a of the region and m of the mask,
+    which a random region of the same size has.
 
     Args:
-        weight: ``(K, L)`` float head weights.
         concept_parts: ``(L,)`` int64, the mask of each concept's part, -1 for none.
-        k: number of concepts, 1 to the number of concepts whose part has a mask.
-        alpha: size of the region, above 0 and at most 12, the whole image.
-        ranking: as for :func:`protometry.metrics.functional.concept_importance`.
-        order: as there.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, L)`` float concept values.
-        logits: ``(B, K)`` float.
-        concept_maps: ``(B, L, h, w)`` float.
-        part_masks: ``(B, G, H, W)`` bool, the visible pixels of each part.
 
     Example:
         >>> metric = ConceptMaskIntersectionOverUnion(torch.ones(1, 1), torch.tensor([0]), k=1)
@@ -131,7 +106,6 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
 
     def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
-        """Add a batch."""
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         images = len(logits)
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")

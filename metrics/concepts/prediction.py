@@ -24,12 +24,6 @@ class ConceptPrediction(ItemMean):
     Args:
         concepts: ``(U,)`` int64, the concept each unit stands for, -1 for none; a concept is read from the first active
             unit that stands for it, and undefined without one.
-        num_concepts: L.
-        active: ``(U,)`` bool; None for all.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Raises:
-        ValueError: if an argument differs from the above.
     """
 
     unit = "fraction"
@@ -63,7 +57,6 @@ class ConceptPrediction(ItemMean):
         raise NotImplementedError
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, and ``majority``."""
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             baseline = self._majority().masked_fill(~self.values().isfinite(), torch.nan)

@@ -42,9 +42,6 @@ def concept_importance(
     Returns:
         ``(B, L)`` float64, larger is more important; minus infinity for a concept that is not eligible.
 
-    Raises:
-        ValueError: if an argument differs from the above.
-
     Example:
         >>> scores, weight = torch.tensor([[-0.5, 0.25]]), torch.tensor([[-1.0, 1.0]])
         >>> concept_importance(scores, weight, torch.tensor([0]))
@@ -77,9 +74,6 @@ def most_important(importance: Tensor, k: int) -> tuple[Tensor, Tensor]:
         ``(B, k)`` int64, most important first, ties to the lower index; and ``(B, k)`` bool, False for a concept that
         is not eligible and throughout an image whose importances are NaN or infinite.
 
-    Raises:
-        ValueError: if ``k`` is out of range.
-
     Example:
         >>> most_important(torch.tensor([[0.5, 2.0, 0.5]]), k=2)
         (tensor([[1, 0]]), tensor([[True, True]]))
@@ -101,15 +95,10 @@ class RankedConcepts(SummaryMetric):
     interval, ``..._low`` and ``..._high``, paired over images.
 
     Args:
-        weight: ``(K, L)`` float head weights.
-        k: number of concepts.
-        ranking: as for :func:`concept_importance`.
-        order: as there.
         candidates: ``(L,)`` bool, concepts that are ranked; None for all.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
 
     Raises:
-        ValueError: if an argument differs from the above or there are fewer than k candidates.
+        ValueError: if there are fewer than k candidates.
 
     Attributes:
         compared: names of the baselines, in the order of the states.
@@ -177,12 +166,6 @@ class RankedConcepts(SummaryMetric):
         """
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval, and every baseline with the lift over it.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and for every baseline ``<baseline>``, ``lift_over_<baseline>``,
-            ``lift_over_<baseline>_low`` and ``lift_over_<baseline>_high``; NaN for what is undefined.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
             for row, (name, value) in enumerate(self.baselines().items()):

@@ -24,9 +24,6 @@ def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Ten
     Returns:
         ``(B,)`` float64 in [0, 1]; NaN where a number is not finite, or both parts are 0.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> residual_share(torch.tensor([[3.0, 1.0]]), torch.tensor([[-1.0, 9.0]]), torch.tensor([[4.0, 0.0]]))
         tensor([0.2000], dtype=torch.float64)
@@ -41,17 +38,13 @@ def residual_share(logits: Tensor, residual: Tensor, unit_logits: Tensor) -> Ten
 
 
 class ResidualShare(ImageMean):
-    """Mean share of the residual in the logit of the predicted class (lower is better).
-
-    Inputs: the arguments of :func:`residual_share`.
-    """
+    """Mean share of the residual in the logit of the predicted class (lower is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = False
 
     def update(self, logits: Tensor, residual: Tensor, unit_logits: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(residual_share(logits, residual, unit_logits))
 
 

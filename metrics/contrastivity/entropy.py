@@ -55,13 +55,6 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
 
     Returns:
         ``(U,)`` float64 in bits, in [0, log2 bins], lower is better; NaN where no score is positive.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above, ``bins`` is below 1 or ``variant`` is unknown.
-
-    Example:
-        >>> prototype_entropy(torch.tensor([[2.0], [2.0], [1.0], [0.1]]))  # shares ½, ¼, ¼
-        tensor([1.5000], dtype=torch.float64)
     """
     check_variant(variant)
     check_tensor("scores", scores, ("N", "U"), "float")
@@ -80,28 +73,12 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
 class PrototypeEntropy(KeptScores):
     """Mean over active units of the entropy of their scores (lower is better).
 
-    Scores are scaled by their maximum over the test set. A unit whose scores are nowhere positive is undefined, and so
-    are all units of several images if the scores of none differ, up to rounding: 0 would be the best value. Scores that
-    are not finite are left out and counted. With ``variant="quanproto"`` only units that were in some ``unit_ids`` are
-    averaged.
+    All units of several images are undefined if the scores of none differ, up to rounding: 0 would be the best value.
+    With ``variant="quanproto"`` only units that were in some ``unit_ids`` are averaged.
 
     The scores of all images are kept, as float32, because the maximum that scales a unit is known only at the end:
     N·U·4 bytes on every process once it synchronises, 46 MB for 5 794 images and 2 000 units, and up to twice as much
     while images are added.
-
-    Args:
-        num_units: U.
-        bins: number of bins, at least 1.
-        active: ``(U,)`` bool; None for all.
-        variant: reading of the formula.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        scores: ``(B, U)`` float.
-        unit_ids: ``(B, k)`` int64, the top-k units, -1 for an empty slot; None to average over all active units.
-
-    Raises:
-        ValueError: if an argument differs from the above.
 
     Example:
         >>> metric = PrototypeEntropy(num_units=1)
@@ -142,7 +119,6 @@ class PrototypeEntropy(KeptScores):
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, unit_ids: Tensor | None = None) -> None:
-        """Add a batch."""
         check_tensor("scores", scores, ("B", self.num_units), "float")
         if unit_ids is not None:
             check_ids("unit_ids", unit_ids, (len(scores), "k"), self.num_units)
@@ -155,7 +131,6 @@ class PrototypeEntropy(KeptScores):
             self.shown = self.shown.scatter_add(0, ids.clamp(min=0), (ids >= 0).long())
 
     def values(self) -> Tensor:
-        """``(U,)`` float64, NaN where undefined or not averaged over."""
         averaged = self.active
         if self.variant == "quanproto":
             averaged = averaged & ((self.shown > 0) | (self.shown == 0).all())

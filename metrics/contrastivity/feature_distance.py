@@ -28,15 +28,6 @@ def nearest_features(latent: Tensor, maps: Tensor) -> Tensor:
 
     Returns:
         ``(B, k, D)`` of the dtype of ``latent``; NaN where a map is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> latent = torch.tensor([[[[1.0, 2.0]], [[3.0, 4.0]]]])  # two cells: (1, 3) and (2, 4)
-        >>> nearest_features(latent, torch.tensor([[[[0.0, 9.0]], [[9.0, 0.0]]]]))
-        tensor([[[2., 4.],
-                 [1., 3.]]])
     """
     check_tensor("latent", latent, ("B", "D", "h", "w"), "float")
     check_tensor("maps", maps, (latent.shape[0], "k", "h'", "w'"), "float")
@@ -83,9 +74,6 @@ def average_feature_distance(features: Tensor, labels: Tensor, num_classes: int,
         ``(K,)`` float64 cosine distances in [0, 2], higher is better; NaN for a class without features, for intra with
         a single one, and for inter if no other class has any.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``mode`` is unknown.
-
     Example:
         >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
         >>> average_feature_distance(features, torch.tensor([0, 0, 1, 1]), num_classes=2)
@@ -101,22 +89,7 @@ _UNDEFINED = {"inter": "fewer than two classes have features", "intra": "no clas
 class AverageFeatureDistance(ItemMean):
     """Mean over classes of the cosine distance of their features to others or to each other (AFD, higher is better).
 
-    Of the latent vectors at the peaks of the top-k maps of the images of a class. A class without a pair of features is
-    undefined; features that are zero or not finite are left out and counted.
-
-    Args:
-        num_classes: K.
-        num_channels: D.
-        mode: ``"inter"`` or ``"intra"``.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        latent: ``(B, D, h, w)`` float.
-        maps: ``(B, k, h', w')`` float, maps of the top-k units; on another grid the nearest latent cell counts.
-        labels: ``(B,)`` int64 in ``[0, K)``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    Of the latent vectors at the peaks of the top-k maps of the images of a class.
 
     Example:
         >>> metric = AverageFeatureDistance(num_classes=2, num_channels=2)
@@ -147,7 +120,6 @@ class AverageFeatureDistance(ItemMean):
         self.add_state("counts", torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, latent: Tensor, maps: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         num_classes, num_channels = self.direction_sums.shape
         check_tensor("latent", latent, ("B", num_channels, "h", "w"), "float")
         check_labels(labels, len(latent), num_classes)
@@ -160,7 +132,6 @@ class AverageFeatureDistance(ItemMean):
         self.dropped = self.dropped + (features.shape[:2].numel() - counts.sum())
 
     def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
         return feature_distance_of_sums(self.direction_sums, self.counts, self.mode)
 
 

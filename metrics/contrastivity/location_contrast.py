@@ -34,9 +34,6 @@ def prototype_location_contrast(maps: Tensor) -> Tensor:
     Returns:
         ``(B,)`` float64 >= 0, higher is better; NaN without a pair of finite maps.
 
-    Raises:
-        ValueError: if ``maps`` has another shape or dtype.
-
     Example:
         >>> prototype_location_contrast(torch.eye(4).view(1, 4, 2, 2))  # peaks at the corners of a square
         tensor([1.3333], dtype=torch.float64)
@@ -60,9 +57,6 @@ def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5)
     Returns:
         ``(B,)`` float64 in [0, 1], higher is better; NaN without such a pair.
 
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1) or ``maps`` has another shape or dtype.
-
     Example:
         >>> maps = torch.tensor([[[[1.0, 1.0, 0.0]], [[0.0, 1.0, 0.0]]]])
         >>> prototype_activation_location_contrast(maps)  # one cell of two in common
@@ -73,37 +67,18 @@ def prototype_activation_location_contrast(maps: Tensor, threshold: float = 0.5)
 
 
 class PrototypeLocationContrast(ImageMean):
-    """Mean distance between the peaks of the top-k units of an image (higher is better). Undefined for a single unit.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        maps: ``(B, k, h, w)`` float, maps of the top-k units; distances are in their cells.
-    """
+    """Mean distance between the peaks of the top-k units of an image (higher is better)."""
 
     unit = "cells"
     value_range = (0.0, math.inf)
     higher_is_better = True
 
     def update(self, maps: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(prototype_location_contrast(maps))
 
 
 class PrototypeActivationLocationContrast(ImageMean):
-    """Mean dissimilarity of the active regions of the top-k units of an image (higher is better).
-
-    Args:
-        threshold: in [0, 1), of the min-max scaled map.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        maps: ``(B, k, h, w)`` float, maps of the top-k units.
-
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1).
-    """
+    """Mean dissimilarity of the active regions of the top-k units of an image (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -115,7 +90,6 @@ class PrototypeActivationLocationContrast(ImageMean):
         self.threshold = threshold
 
     def update(self, maps: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(prototype_activation_location_contrast(maps, self.threshold))
 
 

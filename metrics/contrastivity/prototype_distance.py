@@ -33,15 +33,6 @@ def average_prototype_distance(
     Returns:
         ``(K,)`` float64 cosine distances in [0, 2], higher is better; NaN for a class without units, for intra with a
         single one, for inter if no unit is left outside, and where a vector that takes part is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``mode`` is unknown.
-
-    Example:
-        >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
-        >>> membership = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1]])
-        >>> average_prototype_distance(vectors, membership)
-        tensor([0.4000, 0.7000], dtype=torch.float64)
     """
     check_choice("mode", mode, get_args(Mode))
     check_tensor("vectors", vectors, ("U", "D"), "float")
@@ -72,22 +63,7 @@ _UNDEFINED = {
 class AveragePrototypeDistance(ItemMean):
     """Mean over classes of the cosine distance of their units to all others or to each other (APD, higher is better).
 
-    The units of a class are those that were among the top k of any of its images. A class without a pair of units is
-    undefined; empty slots are left out and counted.
-
-    Args:
-        vectors: ``(U, D)`` float, the model's unit vectors.
-        num_classes: K.
-        mode: ``"inter"`` or ``"intra"``.
-        active: ``(U,)`` bool; None for all.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        unit_ids: ``(B, k)`` int64, the top-k units, -1 for an empty slot.
-        labels: ``(B,)`` int64 in ``[0, K)``.
-
-    Raises:
-        ValueError: if an argument differs from the above.
+    The units of a class are those that were among the top k of any of its images.
 
     Example:
         >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
@@ -124,7 +100,6 @@ class AveragePrototypeDistance(ItemMean):
         )
 
     def update(self, unit_ids: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         check_ids("unit_ids", unit_ids, ("B", "k"), self.membership.shape[1])
         check_labels(labels, len(unit_ids), len(self.membership))
         filled = unit_ids >= 0
@@ -134,7 +109,6 @@ class AveragePrototypeDistance(ItemMean):
         self.dropped = self.dropped + (~filled).sum()
 
     def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
         return average_prototype_distance(self.vectors, self.membership.bool(), self.mode, self.active)
 
 

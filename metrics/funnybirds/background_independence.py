@@ -30,14 +30,6 @@ def background_independence(
     Returns:
         Independent objects and objects of each image, ``(B,)`` float64 each, higher is better; the first is NaN where a
         logit is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> drops, valid = torch.tensor([[0.5, 0.1, -2.0]]), torch.ones(1, 3, dtype=torch.bool)
-        >>> [counts.item() for counts in background_independence(drops, torch.tensor([10.0]), valid)]
-        [2.0, 3.0]
     """
     check_tensor("background_valid", background_valid, tuple(background_drops.shape), "bool")
     independent = irrelevant_candidates(background_drops, label_logits, ratio) & background_valid
@@ -48,18 +40,6 @@ def background_independence(
 
 class BackgroundIndependence(ImageRatio):
     """Share of the background objects that do not matter to the label (higher is better).
-
-    ``1 − #{objects that matter} / #objects`` over the objects of all images, see :func:`background_independence`.
-    Images without objects and those with a logit that is not finite are left out.
-
-    A property of the model, not of an explanation. A model whose logits have a large offset is always independent: the
-    ratio is one of the logit itself.
-
-    Args:
-        ratio: share of the logit.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`background_independence`; M may differ from batch to batch.
 
     Example:
         >>> metric, valid = BackgroundIndependence(), torch.ones(1, 3, dtype=torch.bool)
@@ -77,7 +57,6 @@ class BackgroundIndependence(ImageRatio):
         self.ratio = ratio
 
     def update(self, background_drops: Tensor, label_logits: Tensor, background_valid: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(*background_independence(background_drops, label_logits, background_valid, self.ratio))
 
 

@@ -26,7 +26,7 @@ def select_threshold(csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor) -> int:
         Index of the threshold.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, or a value is not finite, as the controlled synthetic
+        ValueError: if a value is not finite, as the controlled synthetic
             data check of a model without any correct prediction is.
 
     Example:
@@ -49,17 +49,8 @@ def heldout_completeness(csdc: Tensor, pc: Tensor, dc: Tensor, d: Tensor) -> flo
     Source: none; what the rule of Hesse et al. (2023) gains by choosing on the evaluated images is the difference to
     their completeness.
 
-    Args:
-        csdc: ``(2, T)`` float, means over the images to choose on and over those to report on.
-        pc: ``(2, T)`` float.
-        dc: ``(2, T)`` float.
-        d: ``(2, T)`` float.
-
     Returns:
         ``((CSDC + PC + DC) / 3 + D) / 2`` in [0, 1], higher is better; NaN if a check is undefined in one half.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> halves = torch.tensor([[0.2, 0.4], [0.7, 0.6]])
@@ -102,9 +93,6 @@ def funnybirds_aggregate(  # noqa: PLR0913 - the six scores of the protocol and 
 
     Returns:
         The seven numbers, fractions, higher is better except for the threshold; NaN where a component is undefined.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> csdc, pc, dc, d, sd, ts, t = torch.tensor([0.6, 0.3, 0.6, 0.8, 0.5, 0.7, 0.1]).double()

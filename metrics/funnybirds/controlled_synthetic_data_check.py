@@ -26,9 +26,6 @@ def minimal_sufficient_sets(class_parts: Tensor) -> Tensor:
     Returns:
         ``(K, Q, N)`` bool, by size and then by their first parts; padded with empty sets, at least one set a class.
 
-    Raises:
-        ValueError: if ``class_parts`` has another shape or dtype.
-
     Example:
         >>> minimal_sufficient_sets(torch.tensor([[0, 0, 0], [0, 1, 1], [1, 0, 1]]))[0].int().tolist()
         [[0, 0, 1], [1, 1, 0]]
@@ -64,15 +61,6 @@ def controlled_synthetic_data_check(
     Returns:
         ``(B, T)`` float64 in [0, 1], higher is better; NaN where the prediction is wrong and for a class without any
         sufficient set.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or a label is K or more.
-
-    Example:
-        >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])
-        >>> parts = torch.tensor([[[True, False, False], [True, True, False]]])
-        >>> controlled_synthetic_data_check(parts, torch.tensor([0]), torch.tensor([0]), sets).tolist()
-        [[0.5, 1.0]]
     """
     check_tensor("label_parts", label_parts, ("B", "T", "N"), "bool")
     images, _, parts = label_parts.shape
@@ -88,15 +76,6 @@ def controlled_synthetic_data_check(
 
 class ControlledSyntheticDataCheck(ThresholdMean):
     """Mean share of a sufficient set of parts that is called important (CSDC, higher is better).
-
-    See :func:`controlled_synthetic_data_check`, at every threshold t. P_t = all parts scores 1.
-
-    Args:
-        sufficient_sets: ``(K, Q, N)`` bool, see :func:`minimal_sufficient_sets`.
-        num_thresholds: T.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`controlled_synthetic_data_check`, and ``sample_ids``, ``(B,)`` int64.
 
     Example:
         >>> sets = torch.tensor([[[False, False, True], [True, True, False]]])
@@ -114,7 +93,6 @@ class ControlledSyntheticDataCheck(ThresholdMean):
         self.register_buffer("sufficient_sets", sufficient_sets, persistent=False)
 
     def update(self, label_parts: Tensor, labels: Tensor, predictions: Tensor, sample_ids: Tensor) -> None:
-        """Add a batch."""
         values = controlled_synthetic_data_check(label_parts, labels, predictions, self.sufficient_sets)
         self._accumulate(values, sample_ids)
 

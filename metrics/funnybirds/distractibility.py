@@ -23,9 +23,6 @@ def irrelevant_candidates(drops: Tensor, label_logits: Tensor, ratio: float = 0.
     Returns:
         ``(B, C)`` bool.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> import torch
         >>> irrelevant_candidates(torch.tensor([[0.4, 0.6, -3.0, 0.5]]), torch.tensor([10.0])).tolist()
@@ -49,14 +46,6 @@ def distractibility(label_candidates: Tensor, irrelevant: Tensor) -> Tensor:
 
     Returns:
         ``(B, T)`` float64 in [0, 1], higher is better; NaN where nothing is irrelevant.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> import torch
-        >>> distractibility(torch.tensor([[[True, True, False]]]), torch.tensor([[True, False, True]]))
-        tensor([[0.5000]], dtype=torch.float64)
     """
     check_tensor("label_candidates", label_candidates, ("B", "T", "C"), "bool")
     check_tensor("irrelevant", irrelevant, (label_candidates.shape[0], label_candidates.shape[2]), "bool")
@@ -67,11 +56,6 @@ def distractibility(label_candidates: Tensor, irrelevant: Tensor) -> Tensor:
 class Distractibility(ThresholdMean):
     """Mean share of the irrelevant parts and background objects that are not called important (D, higher is better).
 
-    See :func:`distractibility`, at every threshold t. P_t = {} scores 1.
-
-    Inputs: the tensors of :func:`distractibility`, where C may differ from batch to batch, and ``sample_ids``, ``(B,)``
-        int64.
-
     Example:
         >>> import torch
         >>> metric, parts = Distractibility(num_thresholds=2), torch.tensor([[[True, True], [True, False]]])
@@ -81,7 +65,6 @@ class Distractibility(ThresholdMean):
     """
 
     def update(self, label_candidates: Tensor, irrelevant: Tensor, sample_ids: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(distractibility(label_candidates, irrelevant), sample_ids)
 
 

@@ -14,12 +14,6 @@ from protometry.metrics.primitives.checks import check_tensor
 class HiddenParts(ImageMean):
     """Mean number of parts that were drawn but have no visible pixel (no direction: a fact of the images).
 
-    Source: none. A hidden part has an importance of 0, and removing it changes nothing.
-
-    Inputs:
-        present: ``(B, N)`` bool, parts an image was drawn with.
-        visible: ``(B, N)`` bool, parts with a pixel in the label map.
-
     Example:
         >>> import torch
         >>> metric = HiddenParts()
@@ -33,7 +27,6 @@ class HiddenParts(ImageMean):
     higher_is_better = None
 
     def update(self, present: Tensor, visible: Tensor) -> None:
-        """Add a batch."""
         check_tensor("present", present, ("B", "N"), "bool")
         check_tensor("visible", visible, tuple(present.shape), "bool")
         self._accumulate((present & ~visible).sum(dim=1).double())

@@ -21,18 +21,9 @@ _CHANNELS = 3  # the released code counts a covered pixel once per colour channe
 
 
 def part_thresholds(number: int = 80) -> Tensor:
-    """The thresholds t of the FunnyBirds protocol.
+    """The thresholds t of the FunnyBirds protocol, ``(number,)`` float64, ascending; at least 2.
 
     Source: Hesse et al. (2023): evenly spaced from 0.01 to 0.50.
-
-    Args:
-        number: of thresholds, at least 2.
-
-    Returns:
-        ``(number,)`` float64, ascending.
-
-    Raises:
-        ValueError: if ``number`` is below 2.
 
     Example:
         >>> part_thresholds(3)
@@ -57,7 +48,7 @@ def important_parts(importance: Tensor, total: Tensor, thresholds: Tensor) -> Te
         ``(B, T, N)`` bool.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above, or a value is not finite, since its part would
+        ValueError: if a value is not finite, since its part would
             otherwise count as unimportant.
 
     Example:
@@ -102,10 +93,6 @@ def covered_parts(
     Returns:
         ``(B, T, N)`` bool.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above, a part is ``num_parts`` or more, or ``variant`` is
-            unknown.
-
     Example:
         >>> region, mask = torch.zeros(1, 3, 3, dtype=torch.bool), torch.ones(1, 1, 3, 3, dtype=torch.bool)
         >>> region[0, 0, 0] = True  # 1 of 9 pixels
@@ -129,16 +116,8 @@ def covered_parts(
 class ImportantParts(ThresholdMean):
     """Mean number of important parts, |P_t| (lower is sparser).
 
-    Source: none. Read it with the completeness checks, which an explanation that calls all parts important passes.
-
-    Args:
-        num_thresholds: T.
-        num_parts: N, which the interval does not exceed.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
     Inputs:
         predicted_parts: ``(B, T, N)`` bool, important parts P_t of the explanation of the predicted class.
-        sample_ids: ``(B,)`` int64.
 
     Example:
         >>> metric, parts = ImportantParts(2, num_parts=2), torch.tensor([[[True, True], [True, False]]])
@@ -157,7 +136,6 @@ class ImportantParts(ThresholdMean):
         self.value_range = (0.0, float(num_parts))
 
     def update(self, predicted_parts: Tensor, sample_ids: Tensor) -> None:
-        """Add a batch."""
         shape = ("B", self.num_thresholds, int(self.value_range[1]))
         check_tensor("predicted_parts", predicted_parts, shape, "bool")
         self._accumulate(predicted_parts.sum(dim=2).double(), sample_ids)

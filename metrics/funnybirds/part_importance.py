@@ -12,18 +12,9 @@ from protometry.metrics.primitives.regions import all_finite
 
 
 def part_dilation(height: int) -> int:
-    """Side of the square by which part masks are dilated, in pixels: 5 at a height of 256.
+    """Side of the square by which part masks are dilated, in pixels: 5 at a height of 256, odd.
 
     Source: Hesse et al. (2023) for 256 pixels; at another height the largest odd number ≤ max(1, 5 H / 256).
-
-    Args:
-        height: of the image in pixels, at least 1.
-
-    Returns:
-        An odd number.
-
-    Raises:
-        ValueError: if ``height`` is below 1.
 
     Example:
         >>> [part_dilation(height) for height in (64, 128, 224, 256, 512)]
@@ -50,10 +41,6 @@ def part_importance(
 
     Returns:
         ``(B, N)`` float64; NaN throughout where the attribution is not finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above, a part is ``num_parts`` or more, or ``dilation`` is
-            even.
 
     Example:
         >>> attribution, masks = torch.zeros(1, 8, 8), torch.zeros(1, 2, 8, 8, dtype=torch.bool)

@@ -12,16 +12,7 @@ from protometry.metrics.primitives.checks import check_tensor
 
 
 def subset_codes(kept: Tensor) -> Tensor:
-    """The number of a subset of parts: the sum of 2^j over its parts j.
-
-    Args:
-        kept: ``(..., N)`` bool, N ≤ 62.
-
-    Returns:
-        ``(...)`` int64 in ``[0, 2^N)``.
-
-    Raises:
-        ValueError: if ``kept`` is not bool or has no part axis.
+    """The numbers ``(...)`` int64 of subsets of N ≤ 62 parts, ``(..., N)`` bool: the sum of 2^j over their parts j.
 
     Example:
         >>> subset_codes(torch.tensor([True, False, True]))
@@ -48,14 +39,6 @@ def preservation_check(predicted_parts: Tensor, kept_predictions: Tensor, predic
 
     Returns:
         ``(B, T)`` float64, 0 or 1, higher is better; NaN where the prediction is not known.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
-    Example:
-        >>> parts = torch.tensor([[[True, False], [False, False]]])
-        >>> preservation_check(parts, torch.tensor([[9, 4, 9, 4]]), torch.tensor([4])).tolist()
-        [[1.0, 0.0]]
     """
     return _agrees(predicted_parts, kept_predictions, predictions)
 
@@ -90,8 +73,6 @@ class PredictionCheck(ThresholdMean):
 
     Attributes:
         kernel: ``(B, T)`` values of a subclass, 0 or 1.
-
-    Inputs: the tensors of :func:`preservation_check`, and ``sample_ids``, ``(B,)`` int64.
     """
 
     interval: Interval = "wilson"
@@ -100,14 +81,11 @@ class PredictionCheck(ThresholdMean):
     def update(
         self, predicted_parts: Tensor, kept_predictions: Tensor, predictions: Tensor, sample_ids: Tensor
     ) -> None:
-        """Add a batch."""
         self._accumulate(self.kernel(predicted_parts, kept_predictions, predictions), sample_ids)
 
 
 class PreservationCheck(PredictionCheck):
     """Share of images whose important parts alone keep the prediction (PC, higher is better).
-
-    See :func:`preservation_check`, at every threshold t. P_t = all parts scores 1.
 
     Example:
         >>> metric, parts = PreservationCheck(num_thresholds=2), torch.tensor([[[True, False], [False, False]]])
@@ -120,11 +98,7 @@ class PreservationCheck(PredictionCheck):
 
 
 class DeletionCheck(PredictionCheck):
-    """Share of images whose prediction changes without the important parts (DC, higher is better).
-
-    See :func:`deletion_check`, at every threshold t. P_t = all parts scores 1 but for the class that is predicted of a
-    bird without any part.
-    """
+    """Share of images whose prediction changes without the important parts (DC, higher is better)."""
 
     kernel = staticmethod(deletion_check)
 

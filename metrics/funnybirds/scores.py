@@ -36,16 +36,11 @@ class FunnyBirdsScores(PartsMetric, WrapperMetric):
     """The checks of important parts at one threshold, the scores of part importance, and what sums them up.
 
     Source: Hesse et al. (2023) and Opłatek et al. (2024), see
-    :func:`protometry.metrics.functional.funnybirds_aggregate` and the classes of the seven checks, whose states are all
-    there is. Which threshold is chosen, and therefore every number at it, depends on all images.
+    :func:`protometry.metrics.functional.funnybirds_aggregate` and the classes of the seven checks. Which threshold is
+    chosen, and therefore every number at it, depends on all images.
 
     Args:
-        sufficient_sets: ``(K, Q, N)`` bool, see :func:`protometry.metrics.functional.minimal_sufficient_sets`.
-        num_thresholds: T.
         parts: the scores to report, names in ``units``; None for all. No check is fed that none of them needs.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of the checks, by name.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -88,14 +83,12 @@ class FunnyBirdsScores(PartsMetric, WrapperMetric):
         self.reads = tuple(dict.fromkeys(field for check in self._each().values() for field in check.reads))
 
     def update(self, **fields: Tensor) -> None:
-        """Add a batch."""
         if missing := [name for name in self.reads if name not in fields]:
             raise TypeError(f"Expected arguments {list(self.reads)}, but got none for {missing}.")
         for check in self._each().values():
             check.update(**{name: fields[name] for name in check.reads})
 
     def reset(self) -> None:
-        """Forget all batches."""
         super().reset()
         for check in self._each().values():
             check.reset()
@@ -118,14 +111,10 @@ class FunnyBirdsScores(PartsMetric, WrapperMetric):
         return select_threshold(*curves) if defined else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """The scores with the intervals of those that are means, over all processes.
+        """For each of ``parts`` what :meth:`SummaryMetric.summary` returns; sums of several have no interval.
 
-        Every process has to call it, as with ``compute``.
-
-        Returns:
-            For each of ``parts``: ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images and the
-            number of undefined ones ``skipped``; NaN for what is undefined: without a threshold, all that is reported
-            at it, of all images. Next to completeness, the ``threshold``.
+        Every process has to call it. Without a threshold, all that is reported at it is NaN, of all images. Next to
+        completeness, the ``threshold``.
         """
         each, index = self._each(), self.threshold_index()
         entries: dict[str, dict[str, Any]] = {

@@ -24,9 +24,6 @@ def single_deletion(label_importance: Tensor, part_drops: Tensor) -> Tensor:
         ``(B,)`` float64 in [0, 1], higher is better, 0.5 expected of random importance; NaN where all of one side are
         equal or one is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> single_deletion(torch.tensor([[5.0, 1.0, 4.0, 0.0, 2.0]]), torch.tensor([[3.0, 1.0, 2.0, 0.0, 0.0]]))
         tensor([0.9104], dtype=torch.float64)
@@ -47,17 +44,13 @@ def _centred_ranks(values: Tensor) -> Tensor:
 
 
 class SingleDeletion(ImageMean):
-    """Mean rank correlation of the importance of parts with what removing them does (SD, higher is better).
-
-    Inputs: the tensors of :func:`single_deletion`. Hidden parts have an importance of about 0.
-    """
+    """Mean rank correlation of the importance of parts with what removing them does (SD, higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, label_importance: Tensor, part_drops: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(single_deletion(label_importance, part_drops))
 
 

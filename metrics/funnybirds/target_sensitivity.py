@@ -25,9 +25,6 @@ def target_pairs(class_parts: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         ``(K, 2)`` int64, -1 for a class without such a pair, and ``(K, 2, N)`` bool, the common parts of either.
 
-    Raises:
-        ValueError: if ``class_parts`` has another shape or dtype.
-
     Example:
         >>> pairs, shared = target_pairs(torch.tensor([[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 0, 2], [2, 2, 0, 0]]))
         >>> pairs[0].tolist(), shared[0].int().tolist()
@@ -74,9 +71,6 @@ def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops
         ``(B,)`` float64, 0, 0.5 or 1, higher is better, 0.5 expected of random importance; NaN for an image without a
         pair, for a pair that the model does not distinguish, or with a value that is not finite.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> importance = torch.tensor([[[4.0, 1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 3.0, 2.0]]])
         >>> shared = torch.tensor([[[True, True, False, False, False], [False, False, False, True, True]]])
@@ -96,17 +90,13 @@ def target_sensitivity(pair_importance: Tensor, shared_parts: Tensor, pair_drops
 
 
 class TargetSensitivity(ImageMean):
-    """Share of explanations of two classes that find the parts in favour of their class (TS, higher is better).
-
-    Inputs: the tensors of :func:`target_sensitivity`. Few images may be left: see ``n``.
-    """
+    """Share of explanations of two classes that find the parts in favour of their class (TS, higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, pair_importance: Tensor, shared_parts: Tensor, pair_drops: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(target_sensitivity(pair_importance, shared_parts, pair_drops))
 
 

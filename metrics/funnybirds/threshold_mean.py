@@ -17,19 +17,10 @@ class ThresholdMean(SeparateMetric):
     """Mean over images at every threshold, over all images and over halves of them.
 
     Which threshold is reported is decided by several such metrics together, at the end, see
-    :func:`protometry.metrics.functional.select_threshold`. Subclasses call ``_accumulate`` in ``update``. Values that
-    are not finite are undefined: left out and counted. Sums are float64 and counts int64, so that batch size, order and
-    number of processes cannot move the result.
-
-    Args:
-        num_thresholds: T.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
+    :func:`protometry.metrics.functional.select_threshold`. Otherwise as :class:`~protometry.metrics.base.ImageMean`.
 
     Attributes:
         image_values: ``(B, T)`` float64, the values of each image of the last batch, NaN where undefined; no state.
-
-    Raises:
-        ValueError: if ``num_thresholds`` is below 1.
     """
 
     unit = "fraction"
@@ -71,11 +62,7 @@ class ThresholdMean(SeparateMetric):
         self.skipped = self.skipped.index_add(0, half, (~defined).long())
 
     def compute(self) -> Tensor:
-        """The mean over all images and processes at every threshold.
-
-        Returns:
-            ``(T,)`` float64; NaN, with a warning, where no image was defined.
-        """
+        """The mean over all images and processes at every threshold, ``(T,)`` float64."""
         count = self.image_count.sum(dim=0)[:-1]
         if self.update_called and not count.all():
             rank_zero_warn(
@@ -88,7 +75,7 @@ class ThresholdMean(SeparateMetric):
     def halves(self) -> Tensor:
         """The means over images with an even sample id and over those with an odd one, over all processes.
 
-        Every process has to call it, as with ``compute``.
+        Every process has to call it.
 
         Returns:
             ``(2, T)`` float64, even and odd; NaN where no image of the half was defined.
@@ -99,14 +86,10 @@ class ThresholdMean(SeparateMetric):
     def summary(self, index: int | None = None) -> dict[str, float]:
         """The value at one threshold with its interval, over all processes.
 
-        Every process has to call it, as with ``compute``.
+        Keys as of :meth:`~protometry.metrics.base.SummaryMetric.summary`; every process has to call it.
 
         Args:
             index: of the threshold; None for the mean over all thresholds of each image, the area.
-
-        Returns:
-            ``value``, the bounds ``low`` and ``high`` of the 95 % interval, ``n`` images averaged and the number of
-            undefined ones ``skipped``; NaN for what is undefined.
 
         Raises:
             IndexError: if there is no such threshold.

@@ -14,9 +14,6 @@ from protometry.metrics.primitives.checks import check_tensor
 class TotalsNotPositive(ImageMean):
     """Share of explanations whose attribution sums to zero or less (lower is better).
 
-    Source: none. Important parts are those with more than a share of that sum, so that the rule is permissive where it
-    is not above 0. Undefined where the sum is not finite.
-
     Inputs:
         label_totals: ``(B,)`` float, the sum of the explanation of the label.
 
@@ -34,7 +31,6 @@ class TotalsNotPositive(ImageMean):
     higher_is_better = False
 
     def update(self, label_totals: Tensor) -> None:
-        """Add a batch."""
         check_tensor("label_totals", label_totals, ("B",), "float")
         self._accumulate((label_totals <= 0).double().masked_fill(~label_totals.isfinite(), math.nan))
 

@@ -12,14 +12,7 @@ from protometry.metrics.primitives.checks import check_tensor
 class Abstention(ImageMean):
     """Share of images on which the model makes no prediction (lower is better).
 
-    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype. The metrics of single-label
-    classification count such images as wrong. Interval: Wilson.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        abstained: ``(B,)`` bool, True where the model makes no prediction.
+    Source: Nauta et al. (2023), whose PIP-Net abstains where it finds no prototype.
 
     Example:
         >>> import torch
@@ -35,7 +28,6 @@ class Abstention(ImageMean):
     interval = "wilson"
 
     def update(self, abstained: Tensor) -> None:
-        """Add a batch."""
         check_tensor("abstained", abstained, ("B",), "bool")
         self._accumulate(abstained.double())
 

@@ -52,9 +52,6 @@ def accuracy(logits: Tensor, labels: Tensor, abstained: Tensor | None = None) ->
     Returns:
         ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> accuracy(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]), torch.tensor([1, 1]))
         tensor([0., 1.], dtype=torch.float64)
@@ -75,9 +72,6 @@ def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> T
     Returns:
         ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> subset_accuracy(torch.tensor([[1.0, -1.0, 2.0]]), torch.tensor([[True, False, True]]))
         tensor([1.], dtype=torch.float64)
@@ -88,15 +82,7 @@ def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> T
 
 
 class Accuracy(ImageMean):
-    """Share of images whose true class has the largest logit (higher is better).
-
-    An image on which the model abstains counts as wrong. Interval: Wilson.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`accuracy`.
-    """
+    """Share of images whose true class has the largest logit (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -104,19 +90,11 @@ class Accuracy(ImageMean):
     interval = "wilson"
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(accuracy(logits, labels, abstained))
 
 
 class SubsetAccuracy(ImageMean):
-    """Share of images whose predicted label set is exactly the true one (higher is better). Interval: Wilson.
-
-    Args:
-        threshold: on logits, chosen on the validation split.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`subset_accuracy`.
-    """
+    """Share of images whose predicted label set is exactly the true one (higher is better). Interval: Wilson."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -128,7 +106,6 @@ class SubsetAccuracy(ImageMean):
         self.threshold = threshold
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(subset_accuracy(logits, labels, self.threshold))
 
 

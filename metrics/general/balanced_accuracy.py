@@ -35,23 +35,13 @@ def confusion_cells(
 
 
 class ClassMean(ItemMean):
-    """Mean over classes or labels, some of which may have no image.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-    """
+    """Mean over classes or labels, some of which may have no image."""
 
     @abstractmethod
     def images(self) -> Tensor:
         """``(K,)`` int64 images of every class or label that count."""
 
     def summary(self) -> dict[str, float]:
-        """The value with its interval; every process has to call it.
-
-        Returns:
-            What :meth:`SummaryMetric.summary` returns, and the number of classes or labels ``without_images``, if there
-            are any.
-        """
         summary = super().summary()
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
             lacking = int((self.images() == 0).sum())
@@ -59,20 +49,7 @@ class ClassMean(ItemMean):
 
 
 class ConfusionMean(ClassMean):
-    """Mean over classes of a statistic of the confusion table; its interval is over the images of each class.
-
-    Args:
-        num_classes: K.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        logits: ``(B, K)`` float; images with a logit that is not finite are left out and counted.
-        labels: ``(B,)`` int64 in ``[0, K)``.
-        abstained: ``(B,)`` bool, True where the model makes no prediction; None if it always does.
-
-    Raises:
-        ValueError: if ``num_classes`` is below 1.
-    """
+    """Mean over classes of a statistic of the confusion table; its interval is over the images of each class."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -93,18 +70,15 @@ class ConfusionMean(ClassMean):
         """Value of every class, ``(K, K + 1)`` to ``(K,)``."""
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch."""
         cells, counted = confusion_cells(logits, labels, self.num_classes, abstained)
         with torch.inference_mode():  # in place, wherever the state was made: it has K times K + 1 entries
             self.confusion.view(-1).scatter_add_(0, cells, counted)
         self.dropped = self.dropped + (len(labels) - counted.sum())
 
     def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
         return self.statistic(self.confusion)
 
     def images(self) -> Tensor:
-        """``(K,)`` int64 images of every class."""
         return self.confusion.sum(dim=1)
 
     def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,10 +96,6 @@ def balanced_accuracy(confusion: Tensor) -> Tensor:
 
     Returns:
         ``(K,)`` float64 in [0, 1], NaN where a class has no sample. Higher is better.
-
-    Example:
-        >>> balanced_accuracy(torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]]))
-        tensor([1.0000, 0.5000,    nan], dtype=torch.float64)
     """
     return confusion.diagonal().double() / confusion.sum(dim=1)
 
@@ -133,8 +103,7 @@ def balanced_accuracy(confusion: Tensor) -> Tensor:
 class BalancedAccuracy(ConfusionMean):
     """Mean recall over the classes that have an image (higher is better).
 
-    An image on which the model abstains is a false negative of its class. Interval: Wilson, over the images of each
-    class. Arguments and inputs as for :class:`ConfusionMean`.
+    An image on which the model abstains is a false negative of its class.
 
     Example:
         >>> metric = BalancedAccuracy(num_classes=2)

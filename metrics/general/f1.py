@@ -15,19 +15,10 @@ from protometry.metrics.primitives.checks import check_at_least
 
 
 def label_f1_score(true_positive: Tensor, false_positive: Tensor, false_negative: Tensor) -> Tensor:
-    """F1 of every label, ``2 tp / (2 tp + fp + fn)``.
-
-    Args:
-        true_positive: ``(K,)`` int64 counts.
-        false_positive: ``(K,)`` int64 counts.
-        false_negative: ``(K,)`` int64 counts.
+    """F1 of every label, ``2 tp / (2 tp + fp + fn)``, from ``(K,)`` int64 counts.
 
     Returns:
         ``(K,)`` float64 in [0, 1], NaN where a label is neither true nor predicted. Higher is better.
-
-    Example:
-        >>> label_f1_score(torch.tensor([2, 0]), torch.tensor([1, 0]), torch.tensor([1, 0]))
-        tensor([0.6667,    nan], dtype=torch.float64)
     """
     doubled = 2 * true_positive.double()
     return doubled / (doubled + false_positive + false_negative)
@@ -39,15 +30,8 @@ def f1_score(confusion: Tensor) -> Tensor:
     Source: Schlinge et al. (2025), section 5: ``2 tp / (2 tp + fp + fn)``. A class that is predicted but never true
     scores 0.
 
-    Args:
-        confusion: ``(K, K)`` int64 counts, rows are the truth; a further column counts images without a prediction.
-
     Returns:
         ``(K,)`` float64 in [0, 1], NaN where a class is neither true nor predicted. Higher is better.
-
-    Example:
-        >>> f1_score(torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]]))
-        tensor([0.6667, 0.6667,    nan], dtype=torch.float64)
     """
     hits = confusion.diagonal()
     predicted = confusion[:, : len(confusion)].sum(dim=0)
@@ -57,8 +41,7 @@ def f1_score(confusion: Tensor) -> Tensor:
 class F1Score(ConfusionMean):
     """Mean F1 over the classes that are true or predicted anywhere (higher is better).
 
-    An image on which the model abstains is a false negative of its class. Interval: Wilson, over the images of each
-    class. Arguments and inputs as for :class:`~protometry.metrics.general.balanced_accuracy.ConfusionMean`.
+    An image on which the model abstains is a false negative of its class.
 
     Example:
         >>> metric = F1Score(num_classes=2)
@@ -73,19 +56,10 @@ class F1Score(ConfusionMean):
 class LabelF1Score(ClassMean):
     """Mean F1 over the labels that are true or predicted anywhere (higher is better).
 
-    A label is predicted where its logit exceeds ``threshold``. Interval: over labels.
+    A label is predicted where its logit exceeds ``threshold``.
 
     Args:
-        num_classes: K, the number of labels.
         threshold: on logits, chosen on the validation split.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        logits: ``(B, K)`` float; images with a logit that is not finite are left out and counted.
-        labels: ``(B, K)`` bool.
-
-    Raises:
-        ValueError: if ``num_classes`` is below 1.
 
     Example:
         >>> metric = LabelF1Score(num_classes=2)
@@ -109,7 +83,6 @@ class LabelF1Score(ClassMean):
         self.add_state("counts", torch.zeros(3, num_classes, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch."""
         if logits.shape[1:] != (self.num_classes,):
             raise ValueError(
                 f"Expected argument `logits` to have num_classes = {self.num_classes} columns, "
@@ -122,11 +95,9 @@ class LabelF1Score(ClassMean):
         self.dropped = self.dropped + (~counted).sum()
 
     def values(self) -> Tensor:
-        """``(K,)`` float64, NaN where undefined."""
         return label_f1_score(*self.counts)
 
     def images(self) -> Tensor:
-        """``(K,)`` int64 images of every label."""
         return self.counts[0] + self.counts[2]
 
 

@@ -14,14 +14,7 @@ from protometry.metrics.primitives.regions import all_finite
 class Ties(ImageMean):
     """Share of images on which the two largest logits are equal: the order of classes decides (lower is better).
 
-    Images on which the model abstains count as no tie. Interval: Wilson.
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs:
-        logits: ``(B, K)`` float.
-        abstained: ``(B,)`` bool, the model decided nothing; by default it always decides.
+    Images on which the model abstains count as no tie.
 
     Example:
         >>> metric = Ties()
@@ -36,7 +29,6 @@ class Ties(ImageMean):
     interval = "wilson"
 
     def update(self, logits: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch."""
         check_tensor("logits", logits, ("B", "K"), "float")
         check_at_least("logits.shape[1]", logits.shape[1], 1)
         if abstained is not None:

@@ -28,9 +28,6 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor
     Returns:
         ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
 
-    Raises:
-        ValueError: if ``k`` is not in ``[1, K)`` or a shape or dtype differs from the above.
-
     Example:
         >>> top_k_accuracy(torch.tensor([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0]]), torch.tensor([1, 2]), k=2)
         tensor([1., 0.], dtype=torch.float64)
@@ -46,19 +43,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor
 
 
 class TopKAccuracy(ImageMean):
-    """Share of images whose true class is among the k best (higher is better).
-
-    An image on which the model abstains counts as wrong. Interval: Wilson.
-
-    Args:
-        k: number of classes that count as a hit, at least 1 and below the number of classes.
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the tensors of :func:`top_k_accuracy`.
-
-    Raises:
-        ValueError: if ``k`` is below 1.
-    """
+    """Share of images whose true class is among the k best (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
@@ -71,7 +56,6 @@ class TopKAccuracy(ImageMean):
         self.k = k
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:
-        """Add a batch."""
         self._accumulate(top_k_accuracy(logits, labels, self.k, abstained))
 
 

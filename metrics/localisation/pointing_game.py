@@ -33,9 +33,6 @@ def pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
         ``(B, k)`` float64, 1 or 0, higher is better; NaN for a map that is flat, nowhere positive or not finite, and
         for an object that is empty or fills the image.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> saliency = torch.tensor([[[[1.0, 3.0, 0.0], [1.0, 0.0, -5.0]]]])
         >>> pointing_game(saliency, torch.tensor([[[True, False, False], [True, False, False]]]))
@@ -52,18 +49,7 @@ def energy_pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
     """Share of the positive relevance of an explanation that lies in the object.
 
     Source: Wang et al. (2020): ``Σ max(v, 0) inside / Σ max(v, 0)`` with v = ``saliency``. Chance level: the object's
-    share of the image.
-
-    Args:
-        saliency: ``(B, k, H, W)`` float, signed.
-        object_masks: ``(B, H, W)`` bool.
-
-    Returns:
-        ``(B, k)`` float64 fractions, higher is better; NaN for a map that is flat, nowhere positive or not finite, and
-        for an object that is empty or fills the image.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
+    share of the image. Arguments, shape of the result and where it is NaN as for :func:`pointing_game`.
 
     Example:
         >>> saliency = torch.tensor([[[[1.0, 3.0, 0.0], [1.0, 0.0, -5.0]]]])
@@ -78,38 +64,24 @@ def energy_pointing_game(saliency: Tensor, object_masks: Tensor) -> Tensor:
 
 
 class PointingGame(ImageMean):
-    """Share of explanations whose peak lies in the object (higher is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`pointing_game`.
-    """
+    """Share of explanations whose peak lies in the object (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(pointing_game(saliency.detach(), object_masks))
 
 
 class EnergyPointingGame(ImageMean):
-    """Mean share of positive relevance that lies in the object (higher is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: the arguments of :func:`energy_pointing_game`.
-    """
+    """Mean share of positive relevance that lies in the object (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(energy_pointing_game(saliency.detach(), object_masks))
 
 

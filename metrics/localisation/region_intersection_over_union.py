@@ -18,18 +18,7 @@ def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quant
 
     Source: none: ``|r ∩ m| / |r ∪ m|`` with m = ``object_masks`` and r =
     :func:`protometry.metrics.functional.percentile_mask`, the pixels strictly above the quantile of their own map.
-
-    Args:
-        saliency: ``(B, k, H, W)`` float, signed.
-        object_masks: ``(B, H, W)`` bool.
-        quantile: of each map, in (0, 1).
-
-    Returns:
-        ``(B, k)`` float64 fractions, higher is better; NaN for a map that is flat, nowhere positive or not finite, and
-        for an object that is empty or fills the image.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above or ``quantile`` is outside (0, 1).
+    Shapes and where it is NaN as for :func:`protometry.metrics.functional.pointing_game`.
 
     Example:
         >>> saliency = torch.tensor([[[[1.0, 3.0, 0.0], [2.0, 0.0, -5.0]]]])  # two of six pixels are above 1
@@ -44,20 +33,13 @@ def region_intersection_over_union(saliency: Tensor, object_masks: Tensor, quant
 
 
 class RegionIntersectionOverUnion(ImageMean):
-    """Mean intersection over union of the most relevant 5 % of pixels with the object (higher is better).
-
-    Args:
-        kwargs: arguments of :class:`torchmetrics.Metric`.
-
-    Inputs: ``saliency`` and ``object_masks`` of :func:`region_intersection_over_union`.
-    """
+    """Mean intersection over union of the most relevant 5 % of pixels with the object (higher is better)."""
 
     unit = "fraction"
     value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
-        """Add a batch."""
         self._accumulate(region_intersection_over_union(saliency.detach(), object_masks))
 
 

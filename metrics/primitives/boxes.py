@@ -17,9 +17,6 @@ def bounding_boxes(masks: Tensor) -> Tensor:
     Returns:
         ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``; ``(0, 0, -1, -1)`` for an empty mask.
 
-    Raises:
-        ValueError: if ``masks`` has another shape or dtype.
-
     Example:
         >>> bounding_boxes(torch.tensor([[False, False, False], [False, True, True]]))
         tensor([1, 1, 2, 1])
@@ -47,9 +44,6 @@ def points_in_boxes(points: Tensor, boxes: Tensor) -> Tensor:
 
     Returns:
         ``(B, k, N)`` bool.
-
-    Raises:
-        ValueError: if a shape differs from the above.
 
     Example:
         >>> points_in_boxes(torch.tensor([[[2.0, 1.0], [4.9, 3.2], [5.0, 3.0]]]), torch.tensor([[[2, 1, 4, 3]]]))
@@ -79,9 +73,6 @@ def window_boxes(peaks: Tensor, image_size: tuple[int, int], half_width: int = 3
     Returns:
         ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
 
-    Raises:
-        ValueError: if the last axis of ``peaks`` is not 2 or ``half_width`` is negative.
-
     Example:
         >>> window_boxes(torch.tensor([10, 100]), (224, 224))
         tensor([  0,  64,  46, 136])
@@ -107,9 +98,6 @@ def patch_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int
 
     Returns:
         ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
-
-    Raises:
-        ValueError: if the last axis of ``cells`` is not 2 or the patch does not fit into the image.
 
     Example:
         >>> patch_boxes(torch.tensor([0, 6]), (7, 7), (224, 224))

@@ -15,9 +15,7 @@ _GRID = ("H", "W", "h", "w", "h'", "w'")  # axes of maps and images, which have 
 def check_argument(name: str, value: Any, kind: str, device: torch.device) -> None:
     """Refuse what is no tensor where the annotation ``kind`` wants one, and a tensor on another device.
 
-    Raises:
-        TypeError: if it is no tensor.
-        ValueError: if it is elsewhere.
+    The one is a ``TypeError``, the other a ``ValueError``.
     """
     if not isinstance(value, Tensor):
         if "Tensor" in kind and not (value is None and "None" in kind):
@@ -34,14 +32,8 @@ def check_tensor(
 ) -> None:
     """Refuse a tensor of the wrong shape or dtype.
 
-    Args:
-        name: the argument's name, for the message.
-        value: the argument.
-        shape: expected sizes; a letter such as ``"B"`` takes any size, one of a grid (``"H"``, ``"h"``) from 1.
-        kind: expected dtype; ``"float"`` takes any floating-point dtype.
-
-    Raises:
-        ValueError: if the shape or the dtype differs.
+    In ``shape``, a letter such as ``"B"`` takes any size, one of a grid (``"H"``, ``"h"``) from 1; the kind ``"float"``
+    takes any floating-point dtype.
 
     Example:
         >>> check_tensor("labels", torch.zeros(3), (4,), "int64")
@@ -64,13 +56,8 @@ def check_tensor(
 def check_values(allowed: Tensor, message: str) -> None:
     """Refuse values of a tensor.
 
-    Args:
-        allowed: bool, any shape.
-        message: of the error.
-
-    Raises:
-        ValueError: on a CPU, if any entry is False. On a GPU, an assertion fails there, and the next call that waits
-            for the device ends with a ``RuntimeError``.
+    On a CPU, with a ``ValueError`` if any entry of ``allowed`` is False. On a GPU, an assertion fails there, and the
+    next call that waits for the device ends with a ``RuntimeError``.
     """
     if allowed.is_cuda:
         torch._assert_async(allowed.all(), message)

@@ -16,17 +16,12 @@ def _share(intersection: Tensor, union: Tensor, undefined: Tensor) -> Tensor:
 def box_intersection_over_union(boxes: Tensor, other: Tensor) -> Tensor:
     """Intersection over union of two boxes.
 
-    The number of pixels in both boxes, divided by the number in either.
-
     Args:
         boxes: ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
         other: the same, broadcast against ``boxes``.
 
     Returns:
         ``(...)`` float64 in [0, 1]; NaN where either box is empty.
-
-    Raises:
-        ValueError: if the last axis is not 4.
 
     Example:
         >>> box_intersection_over_union(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 2, 2]))
@@ -46,17 +41,12 @@ def box_intersection_over_union(boxes: Tensor, other: Tensor) -> Tensor:
 def mask_intersection_over_union(masks: Tensor, other: Tensor) -> Tensor:
     """Intersection over union of two masks.
 
-    The number of pixels in both masks, divided by the number in either.
-
     Args:
         masks: ``(..., H, W)`` bool.
         other: the same, broadcast against ``masks``.
 
     Returns:
         ``(...)`` float64 in [0, 1]; NaN where either mask is empty.
-
-    Raises:
-        ValueError: if a dtype differs from the above.
 
     Example:
         >>> mask_intersection_over_union(torch.tensor([[True, True]]), torch.tensor([[False, True]]))
@@ -79,9 +69,6 @@ def weighted_intersection_over_union(values: Tensor, other: Tensor) -> Tensor:
 
     Returns:
         ``(...)`` float64, like the sums, in [0, 1] for values >= 0; NaN if the maxima sum to 0 or one is not finite.
-
-    Raises:
-        ValueError: if the shapes differ.
 
     Example:
         >>> weighted_intersection_over_union(torch.tensor([4.0, 2.0]), torch.tensor([1.0, 1.0]))

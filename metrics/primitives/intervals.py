@@ -71,9 +71,6 @@ def mean_interval(
         Lower and upper bound, float64, within ``value_range``; NaN where ``count`` is below 2 and where all values are
         equal in a range without an end.
 
-    Raises:
-        ValueError: if ``confidence`` is outside (0, 1).
-
     Example:
         >>> low, high = mean_interval(torch.tensor(15.0), torch.tensor(55.0), torch.tensor(5))  # of 1, 2, 3, 4, 5
         >>> round(low.item(), 4), round(high.item(), 4)
@@ -119,9 +116,6 @@ def wilson_interval(value_sum: Tensor, count: Tensor, confidence: float = 0.95) 
     Returns:
         Lower and upper bound, float64; NaN where ``count`` is below 2.
 
-    Raises:
-        ValueError: if ``confidence`` is outside (0, 1).
-
     Example:
         >>> low, high = wilson_interval(torch.tensor(8.0), torch.tensor(10))
         >>> round(low.item(), 4), round(high.item(), 4)
@@ -148,9 +142,6 @@ def stratified_wilson_interval(value: Tensor, correct: Tensor, images: Tensor, c
 
     Returns:
         Lower and upper bound, float64; NaN where the effective number is below 2.
-
-    Raises:
-        ValueError: if ``confidence`` is outside (0, 1).
 
     Example:
         >>> images = torch.tensor([3.0] * 20)
@@ -187,9 +178,6 @@ def ratio_interval(
     Returns:
         Lower and upper bound, float64, within ``value_range``; NaN where ``count`` is below 2, where Σb is 0 and where
         all images have the same ratio in a range without an end.
-
-    Raises:
-        ValueError: if ``confidence`` is outside (0, 1) or ``sums`` has another shape.
 
     Example:
         >>> sums = torch.tensor([3.0, 8.0, 5.0, 24.0, 6.0])  # a = 1, 2, 0 and b = 2, 2, 4
@@ -230,9 +218,6 @@ def lift_interval(totals: Tensor, products: Tensor, count: Tensor, confidence: f
 
     Returns:
         Lower and upper bound, float64, within [-1, 1]; NaN where ``count`` is below 2 and where Σb is 0.
-
-    Raises:
-        ValueError: if ``confidence`` is outside (0, 1).
 
     Example:
         >>> rows = torch.tensor([[1.0, 0.0, 1.0]] * 10)  # always right, next to a baseline that never is

@@ -25,9 +25,6 @@ def peak_cells(maps: Tensor) -> Tensor:
         :func:`~protometry.metrics.functional.percentile_mask`, or not
         finite.
 
-    Raises:
-        ValueError: if ``maps`` has another shape or dtype.
-
     Example:
         >>> peak_cells(torch.tensor([[0.0, 2.0, 2.0], [2.0, 0.0, 0.0]]))
         tensor([1, 0])
@@ -53,9 +50,6 @@ def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicub
         ``(..., 2)`` int64 pixels (x, y); (0, 0) for a map that is flat, as defined by
         :func:`~protometry.metrics.functional.percentile_mask`, or not
         finite.
-
-    Raises:
-        ValueError: if ``mode`` is unknown or ``maps`` has another shape or dtype.
 
     Example:
         >>> peak_locations(torch.tensor([[0.0, 0.0], [0.0, 1.0]]), (8, 8), mode="bilinear")

@@ -90,9 +90,6 @@ def keyed_noise(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed:
     Returns:
         ``(B, k, *shape)`` float32.
 
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
-
     Example:
         >>> ranks = torch.tensor([[0, 1]])
         >>> both = keyed_noise(torch.tensor([7]), ranks, (3, 4, 4))
@@ -106,19 +103,8 @@ def keyed_noise(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed:
 def keyed_uniform(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], seed: int = 0) -> Tensor:
     """Uniform noise on [-1, 1) that is a pure function of (seed, sample id, unit rank) and the element index.
 
-    Source: SplitMix64 (Steele, Lea and Flood 2014) as a counter-based generator; 24 bits per value.
-
-    Args:
-        sample_ids: ``(B,)`` int64, the data set's ``sample_key``.
-        ranks: ``(B, k)`` int64.
-        shape: of one draw; its elements are counted in row-major order.
-        seed: in the range of int64.
-
-    Returns:
-        ``(B, k, *shape)`` float32 in [-1, 1).
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
+    Source: SplitMix64 (Steele, Lea and Flood 2014) as a counter-based generator; 24 bits per value. Arguments and
+    result as for :func:`keyed_noise`.
 
     Example:
         >>> draws = keyed_uniform(torch.tensor([7]), torch.tensor([[0]]), (1000,))
@@ -154,9 +140,6 @@ def completeness_perturbation(
 
     Returns:
         ``(B, k, 3, H, W)`` of the dtype of ``images``.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> images = torch.full((1, 3, 2, 2), 0.5)

@@ -24,9 +24,6 @@ def places(overlaps: Tensor, threshold: float = 0.5) -> Tensor:
     Returns:
         ``(B, k)`` int64, the index of the region that stands for the place, at most its own; -1 for an empty region.
 
-    Raises:
-        ValueError: if ``overlaps`` has another shape or dtype.
-
     Example:
         >>> overlaps = torch.tensor([[[1.0, 0.6, 0.2], [0.6, 1.0, 0.6], [0.2, 0.6, 1.0]]])
         >>> places(overlaps)  # the third is near the second, but the second is not a place of its own

@@ -23,9 +23,6 @@ def top_units(scores: Tensor, k: int = 5, active: Tensor | None = None) -> Tenso
     Returns:
         ``(B, min(k, active units))`` int64, best first; -1 throughout a row in which an active score is not finite.
 
-    Raises:
-        ValueError: if ``k`` is below 1 or a shape or dtype differs from the above.
-
     Example:
         >>> active = torch.tensor([True, True, True, True, False])
         >>> top_units(torch.tensor([[1.0, 3.0, 3.0, 2.0, 5.0]]), k=3, active=active)
@@ -57,7 +54,6 @@ def gather_units(values: Tensor, unit_ids: Tensor) -> Tensor:
         ``(B, k, ...)`` of the dtype of ``values``; NaN in empty slots.
 
     Raises:
-        ValueError: if a shape or dtype differs from the above.
         TypeError: if a slot is empty but ``values`` has a dtype without NaN.
 
     Example:
@@ -98,9 +94,6 @@ def unit_ranks(scores: Tensor, unit_ids: Tensor, active: Tensor | None = None) -
     Returns:
         ``(B, k)`` int64, 0 is best; -1 in empty slots and where the score of the unit or of an active one is not
         finite.
-
-    Raises:
-        ValueError: if a shape or dtype differs from the above.
 
     Example:
         >>> unit_ranks(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), torch.tensor([[1, 2, 3, -1]]))

@@ -75,9 +75,6 @@ def percentile_mask(maps: Tensor, quantile: float = 0.95) -> Tensor:
     Returns:
         ``(..., H, W)`` bool.
 
-    Raises:
-        ValueError: if ``quantile`` is outside (0, 1) or ``maps`` has another shape or dtype.
-
     Example:
         >>> percentile_mask(torch.arange(1.0, 21.0).view(4, 5)).nonzero()  # the quantile is 19.05
         tensor([[3, 4]])
@@ -97,9 +94,6 @@ def clip_saliency(saliency: Tensor, quantile: float = 0.95) -> Tensor:
 
     Returns:
         ``(..., H, W)`` of the same dtype, >= 0; all 0 for a map that is flat or not finite.
-
-    Raises:
-        ValueError: if ``quantile`` is outside (0, 1) or ``saliency`` has another shape or dtype.
 
     Example:
         >>> clip_saliency(torch.tensor([[1.0, 2.0], [3.0, -4.0]]), quantile=0.5)  # the quantile is 1.5
@@ -121,9 +115,6 @@ def binarize_maps(maps: Tensor, threshold: float = 0.5) -> Tensor:
 
     Returns:
         ``(..., h, w)`` bool.
-
-    Raises:
-        ValueError: if ``threshold`` is outside [0, 1) or ``maps`` has another shape or dtype.
 
     Example:
         >>> binarize_maps(torch.tensor([[0.0, 1.0], [0.6, 0.5]]))

@@ -12,14 +12,7 @@ Variant = Literal["paper", "quanproto"]
 def check_variant(variant: Variant) -> None:
     """Refuse an unknown variant.
 
-    Args:
-        variant: ``"paper"`` takes the formula literally; ``"quanproto"`` is what the tables published by Schlinge
-            et al. (2025) used. Numbers of different variants never share a column.
-
-    Raises:
-        ValueError: if ``variant`` is neither.
-
-    Example:
-        >>> check_variant("paper")
+    ``"paper"`` takes the formula literally; ``"quanproto"`` is what the tables published by Schlinge et al. (2025)
+    used. Numbers of different variants never share a column.
     """
     check_choice("variant", variant, get_args(Variant))
