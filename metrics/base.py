@@ -53,6 +53,12 @@ def all_or_nothing(metric: Metric) -> Iterator[None]:
         raise
 
 
+def entry(*result: Tensor) -> dict[str, float]:
+    """The summary of a value, n, the number of skipped entries and the bounds of the interval."""
+    value, n, skipped, low, high = torch.stack([part.double() for part in result]).tolist()
+    return {"value": value, "low": low, "high": high, "n": int(n), "skipped": int(skipped)}
+
+
 class ReportedMetric(Metric):
     """A metric that an evaluation feeds and reports.
 
@@ -119,6 +125,24 @@ class SeparateMetric(ReportedMetric):
         self.add_state("serial", torch.tensor(divmod(next(_SERIALS), 1000)), dist_reduce_fx="max")
 
 
+class ImageSums(SeparateMetric):
+    """A metric whose states are sums over images: of values, of their squares, of defined and of undefined ones."""
+
+    value_sum: Tensor
+    square_sum: Tensor
+    image_count: Tensor
+    skipped: Tensor
+
+    def _add_sums(self, *shape: int) -> None:
+        for state, dtype in (
+            ("value_sum", torch.float64),
+            ("square_sum", torch.float64),
+            ("image_count", torch.int64),
+            ("skipped", torch.int64),
+        ):
+            self.add_state(state, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
+
+
 class PartsMetric(ReportedMetric):
     """A metric with several numbers, each under a key of its own.
 
@@ -180,11 +204,14 @@ class SummaryMetric(SeparateMetric):
             undefined entries ``skipped``; NaN for what is undefined.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            value, n, skipped, low, high = torch.stack([part.double() for part in self._result()]).tolist()
-        return {"value": value, "low": low, "high": high, "n": int(n), "skipped": int(skipped)}
+            return {**entry(*self._result()), **self._additions()}
+
+    def _additions(self) -> dict[str, Any]:
+        """What else there is to say about the current states; its keys are in ``metrics.json``, too."""
+        return {}
 
 
-class ImageMean(SummaryMetric):
+class ImageMean(ImageSums, SummaryMetric):
     """Mean over images, each counted once.
 
     The values of the units of an image are averaged before images are, so that ``n`` counts images and the interval is
@@ -201,20 +228,10 @@ class ImageMean(SummaryMetric):
     averaged_over: AveragedOver = "image"
     interval: Interval = "mean"
     image_values: Tensor
-    value_sum: Tensor
-    square_sum: Tensor
-    image_count: Tensor
-    skipped: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for state, dtype in (
-            ("value_sum", torch.float64),
-            ("square_sum", torch.float64),
-            ("image_count", torch.int64),
-            ("skipped", torch.int64),
-        ):
-            self.add_state(state, torch.zeros((), dtype=dtype), dist_reduce_fx="sum")
+        self._add_sums()
 
     def _accumulate(self, values: Tensor, valid: Tensor | None = None) -> None:
         """Add ``(B,)`` or ``(B, k)`` values, undefined where not finite or where ``valid`` is False."""

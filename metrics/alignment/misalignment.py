@@ -16,13 +16,13 @@ from protometry.metrics.alignment.misalignment_changes import (
     misalignment_location_change,
     misalignment_rank_change,
 )
-from protometry.metrics.base import AveragedOver, PartsMetric, SeparateMetric
+from protometry.metrics.base import AveragedOver, ImageSums, PartsMetric, entry
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intervals import Range, mean_interval
 
 
-class SpatialMisalignment(SeparateMetric, PartsMetric):
+class SpatialMisalignment(ImageSums, PartsMetric):
     """Four mean changes over images that are perturbed outside the region of a target unit.
 
     Source: Sacha et al. (2024). ``"pac"``, ``"plc"``, ``"prc"`` and ``"ac"`` are the kernels of
@@ -54,26 +54,13 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
     higher_is_better = False
     owner: Tensor
     active: Tensor | None
-    value_sum: Tensor
-    square_sum: Tensor
-    image_count: Tensor
-    skipped: Tensor
 
     def __init__(self, owner: Tensor, active: Tensor | None = None, quantile: float = 0.9, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_tensor("owner", owner, ("U", "K"), "bool")
-        if active is not None:
-            check_tensor("active", active, (owner.shape[0],), "bool")
         self.register_buffer("owner", owner, persistent=False)
         self.register_buffer("active", active, persistent=False)
         self.quantile = quantile
-        for state, dtype in (
-            ("value_sum", torch.float64),
-            ("square_sum", torch.float64),
-            ("image_count", torch.int64),
-            ("skipped", torch.int64),
-        ):
-            self.add_state(state, torch.zeros(len(self.units), dtype=dtype), dist_reduce_fx="sum")
+        self._add_sums(len(self.units))
 
     def update(  # noqa: PLR0913 - one record feeds four numbers of one attack
         self,
@@ -117,13 +104,7 @@ class SpatialMisalignment(SeparateMetric, PartsMetric):
             for i, part in enumerate(self.units):
                 total, n = self.value_sum[i], self.image_count[i]
                 low, high = mean_interval(total, self.square_sum[i], n, value_range=self.value_ranges[part])
-                summaries[part] = {
-                    "value": float(total / n),
-                    "low": float(low),
-                    "high": float(high),
-                    "n": int(n),
-                    "skipped": int(self.skipped[i]),
-                }
+                summaries[part] = entry(total / n, n, self.skipped[i], low, high)
         return summaries
 
 

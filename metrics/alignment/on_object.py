@@ -80,11 +80,9 @@ class OnObject(ItemMean):
     def values(self) -> Tensor:
         return self.hits[:, 1].double() / self.shown
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            means = (self.hits.double() / self.shown[:, None]).nanmean(dim=0)
-        return {**summary, "touching": float(means[0]), "mostly": float(means[2])}
+    def _additions(self) -> dict[str, Any]:
+        means = (self.hits.double() / self.shown[:, None]).nanmean(dim=0)
+        return {"touching": float(means[0]), "mostly": float(means[2])}
 
 
 ON_OBJECT = MetricEntry(

@@ -139,16 +139,13 @@ class PartPurity(ItemMean):
     def values(self) -> Tensor:
         return self._purity(self.min_visible)
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            values, strict = self.values(), self._purity(max(2, self.min_visible))
+    def _additions(self) -> dict[str, Any]:
+        values, strict = self.values(), self._purity(max(2, self.min_visible))
         defined = values.isfinite()
         n = defined.sum()
         deviations = (values - values.nanmean()).masked_fill(~defined, 0)
         variance = (deviations.square().sum() / (n - 1)).masked_fill(n < 2, torch.nan)
         return {
-            **summary,
             "standard_deviation": float(variance.sqrt()),
             "share_above_half": float((values > 0.5).sum().double() / n),
             "share_decided_by_one_image": float((defined & (values != strict)).sum().double() / n),

@@ -102,11 +102,8 @@ class PartStability(ItemMean):
     def values(self) -> Tensor:
         return part_stability(self.unchanged, self.total)
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            coverage = self.covered.double() / self.evaluated
-        return {**summary, "coverage": float(coverage)}
+    def _additions(self) -> dict[str, Any]:
+        return {"coverage": float(self.covered.double() / self.evaluated)}
 
 
 STABILITY = MetricEntry(

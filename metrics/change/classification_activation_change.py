@@ -67,8 +67,6 @@ class ClassificationActivationChange(ImageMean):
 
     def __init__(self, link: Link = "softmax", variant: Variant = "paper", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_choice("link", link, get_args(Link))
-        check_variant(variant)
         self.link: Link = link
         self.variant: Variant = variant
         if variant == "quanproto":  # of logits, which may be negative

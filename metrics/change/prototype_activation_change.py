@@ -57,7 +57,6 @@ class PrototypeActivationChange(ImageMean):
 
     def __init__(self, variant: Variant = "paper", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_variant(variant)
         self.variant: Variant = variant
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from protometry.metrics.base import ImageMean
 from protometry.metrics.change.both_perturbations import both_perturbations
 from protometry.metrics.entry import Words
-from protometry.metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
 from protometry.metrics.primitives.regions import binarize_maps
 
@@ -50,7 +50,6 @@ class PrototypeActivationLocationChange(ImageMean):
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_threshold(threshold)
         self.threshold = threshold
 
     def update(self, maps: Tensor, perturbed_maps: Tensor, valid: Tensor | None = None) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
-from protometry.metrics.primitives.checks import check_quantile, check_tensor
+from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intersection_over_union import weighted_intersection_over_union
 from protometry.metrics.primitives.regions import clip_saliency, clipped_range, count_pixels
 
@@ -66,13 +66,11 @@ class VisualizationActivationChange(ImageMean):
 
     def __init__(self, quantile: float | None = 0.95, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_quantile(quantile)
         self.quantile = quantile
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        if self.quantile is not None:
-            saliency = clip_saliency(saliency, self.quantile)
-            perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
+        saliency = clip_saliency(saliency, self.quantile)
+        perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
         self._accumulate(visualization_activation_change(saliency, perturbed_saliency), valid)
 
 

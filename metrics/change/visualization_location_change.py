@@ -10,7 +10,7 @@ from torch import Tensor
 from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.boxes import bounding_boxes
-from protometry.metrics.primitives.checks import check_choice, check_quantile, check_tensor
+from protometry.metrics.primitives.checks import check_choice, check_tensor
 from protometry.metrics.primitives.intersection_over_union import (
     box_intersection_over_union,
     mask_intersection_over_union,
@@ -68,15 +68,12 @@ class VisualizationLocationChange(ImageMean):
 
     def __init__(self, quantile: float | None = 0.95, region: Region = "box", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_quantile(quantile)
-        check_choice("region", region, get_args(Region))
         self.quantile = quantile
         self.region: Region = region
 
     def update(self, saliency: Tensor, perturbed_saliency: Tensor, valid: Tensor | None = None) -> None:
-        if self.quantile is not None:
-            saliency = clip_saliency(saliency, self.quantile)
-            perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
+        saliency = clip_saliency(saliency, self.quantile)
+        perturbed_saliency = clip_saliency(perturbed_saliency, self.quantile)
         self._accumulate(visualization_location_change(saliency, perturbed_saliency, self.region), valid)
 
 

@@ -122,15 +122,12 @@ class StructuralGrounding(ModelValue):
 
     def __init__(self, class_attributes: Tensor, pairs: int = 25, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_tensor("class_attributes", class_attributes, ("K", "A"), "float")
-        check_range("class_attributes", class_attributes, 0, math.inf)
-        check_at_least("pairs", pairs, 1)
         self.pairs = pairs
         self.register_buffer("class_attributes", class_attributes, persistent=False)
         self.add_state("pairs_left_out", torch.zeros((), dtype=torch.int64), dist_reduce_fx="max")
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
-        check_tensor("weight", weight, (len(self.class_attributes), "U"), "float")
+        check_tensor("weight", weight, ("K", "U"), "float")
         if active is not None:
             check_tensor("active", active, (weight.shape[1],), "bool")
         used = weight if active is None else weight.masked_fill(~active, 0)

@@ -59,13 +59,10 @@ class DistinctRegions(ImageMean):
 
     def __init__(self, threshold: float = 0.5, quantile: float | None = 0.95, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_threshold(threshold)
         self.threshold, self.quantile = threshold, quantile
 
     def update(self, saliency: Tensor) -> None:
-        saliency = saliency.detach()
-        clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
-        self._accumulate(distinct_regions(clipped, self.threshold))
+        self._accumulate(distinct_regions(clip_saliency(saliency.detach(), self.quantile), self.threshold))
 
 
 DISTINCT_REGIONS = MetricEntry(

@@ -74,8 +74,6 @@ class GlobalSize(ModelValue):
 
     def __init__(self, threshold: float = 1e-3, variant: Variant = "paper", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_variant(variant)
-        check_negligible(threshold)
         self.threshold = threshold
         self.variant: Variant = variant
 

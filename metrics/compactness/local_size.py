@@ -54,7 +54,6 @@ class LocalSize(ImageMean):
 
     def __init__(self, active: Tensor | None = None, threshold: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_threshold(threshold)
         self.register_buffer("active", active, persistent=False)
         self.threshold = threshold
 

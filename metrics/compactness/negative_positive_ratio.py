@@ -42,7 +42,6 @@ class NegativePositiveRatio(ModelValue):
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_negligible(threshold)
         self.threshold = threshold
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:

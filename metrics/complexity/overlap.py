@@ -39,9 +39,7 @@ class OverlapMean(ImageMean):
         self.quantile = quantile
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
-        saliency = saliency.detach()
-        clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
-        self._accumulate(self.kernel(clipped, object_masks))
+        self._accumulate(self.kernel(clip_saliency(saliency.detach(), self.quantile), object_masks))
 
 
 def object_overlap(saliency: Tensor, object_masks: Tensor) -> Tensor:

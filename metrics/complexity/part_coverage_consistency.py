@@ -104,7 +104,7 @@ class PartCoverageConsistency(ItemMean):
         check_ids("unit_ids", unit_ids, tuple(saliency.shape[:2]), num_units)
         check_tensor("part_locations", part_locations, (saliency.shape[0], num_parts, 2), "float")
         check_tensor("part_visible", part_visible, (saliency.shape[0], num_parts), "bool")
-        clipped = saliency if self.quantile is None else clip_saliency(saliency, self.quantile)
+        clipped = clip_saliency(saliency, self.quantile)
         counted = unit_ids.masked_fill(~saliency.isfinite().flatten(2).all(dim=2), -1)
         hits, visible, shown = part_coverage_counts(clipped, counted, part_locations, part_visible, num_units)
         self.hits = self.hits + hits

@@ -73,7 +73,6 @@ class ConceptCalibrationError(ConceptPrediction):
         self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, bins: int = 15, **kwargs: Any
     ) -> None:
         super().__init__(concepts, num_concepts, active, **kwargs)
-        check_at_least("bins", bins, 1)
         self.add_state("table", torch.zeros(3, num_concepts, bins, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:

@@ -150,10 +150,8 @@ class ConceptGlobalImportance(ItemMean):
     def values(self) -> Tensor:
         return self._values(self.centered)
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            return {**summary, "centered": float(self._values(centered=True).nanmean())}
+    def _additions(self) -> dict[str, Any]:
+        return {"centered": float(self._values(centered=True).nanmean())}
 
     def _values(self, centered: bool) -> Tensor:
         means = self.score_sums / self.counts[:, None]  # 0 / 0 where no image is classified correctly

@@ -80,19 +80,16 @@ class InterventionArea(ImageMean):
         self._accumulate(areas)
         self.curve_sum = self.curve_sum + curves.masked_fill(~areas.isfinite()[:, None, None], 0).sum(dim=0)
 
-    def summary(self) -> dict[str, Any]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            trials = self.curve_sum / self.image_count
+    def _additions(self) -> dict[str, Any]:
+        trials = self.curve_sum / self.image_count
         curve = trials.mean(dim=0)
         area = torch.trapezoid(trials, dim=1) / (trials.shape[1] - 1)
         return {
-            **summary,
             "curve": curve.tolist(),
             "curve_sd": _spread(trials).tolist(),
             "standard_deviation": float(_spread(area)),
             "baseline": float(curve[0]),
-            "lift": summary["value"] - float(curve[0]),
+            "lift": float(self.value_sum / self.image_count - curve[0]),
         }
 
 
@@ -127,11 +124,9 @@ class InterventionFinal(ImageMean):
         self._accumulate(last.masked_fill(undefined, torch.nan))
         self.baseline_sum = self.baseline_sum + first.masked_fill(undefined, 0).sum()
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            baseline = float(self.baseline_sum / self.image_count)
-        return {**summary, "baseline": baseline, "lift": summary["value"] - baseline}
+    def _additions(self) -> dict[str, Any]:
+        baseline = self.baseline_sum / self.image_count
+        return {"baseline": float(baseline), "lift": float(self.value_sum / self.image_count - baseline)}
 
 
 def _spread(values: Tensor) -> Tensor:

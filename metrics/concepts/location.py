@@ -162,12 +162,10 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         """``chance`` and ``other_parts`` on the pairs seen; float64 scalars, NaN without any."""
         return dict(zip(self.compared, self.lift_totals[:, 1] / self.lift_totals[:, 2], strict=True))
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            summary["image_mean"] = float(self.image_mean_sum / self.image_count)
-            curve = (self.curve_sums / self.sums[1]).tolist()
-        return summary | {f"curve_a{alpha}": value for alpha, value in zip(ALPHAS, curve, strict=True)}
+    def _additions(self) -> dict[str, Any]:
+        image_mean = float(self.image_mean_sum / self.image_count)
+        curve = zip(ALPHAS, (self.curve_sums / self.sums[1]).tolist(), strict=True)
+        return super()._additions() | {"image_mean": image_mean} | {f"curve_a{alpha}": value for alpha, value in curve}
 
 
 _MISREAD = {

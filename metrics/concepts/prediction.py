@@ -56,11 +56,9 @@ class ConceptPrediction(ItemMean):
         """``(L,)`` float64, the value of the majority baseline."""
         raise NotImplementedError
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            baseline = self._majority().masked_fill(~self.values().isfinite(), torch.nan)
-        return {**summary, "majority": float(baseline.nanmean())}
+    def _additions(self) -> dict[str, Any]:
+        baseline = self._majority().masked_fill(~self.values().isfinite(), torch.nan)
+        return {"majority": float(baseline.nanmean())}
 
 
 def build(facts: Facts, kind: type[ConceptPrediction]) -> ConceptPrediction:

@@ -125,8 +125,6 @@ class RankedConcepts(SummaryMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_tensor("weight", weight, ("K", "L"), "float")
-        check_choice("ranking", ranking, get_args(Ranking))
-        check_choice("order", order, get_args(Order))
         count = weight.shape[1] if candidates is None else int(candidates.sum())
         if not 1 <= k <= count:
             raise ValueError(f"Expected argument `k` to be at least 1 and at most the {count} concepts, but got {k}.")
@@ -165,16 +163,15 @@ class RankedConcepts(SummaryMetric):
         Computed from the current states: enter ``sync_context()`` for the states of all processes.
         """
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync), torch.no_grad():
-            for row, (name, value) in enumerate(self.baselines().items()):
-                totals = self.lift_totals[row]
-                low, high = lift_interval(totals, self.lift_products[row], self.lift_images[row])
-                lift = {"": (totals[0] - totals[1]) / totals[2], "_low": low, "_high": high}
-                summary[name] = float(value)
-                summary |= {f"lift_over_{name}{end}": float(bound) for end, bound in lift.items()}
-        return summary
+    def _additions(self) -> dict[str, Any]:
+        additions: dict[str, float] = {}
+        for row, (name, value) in enumerate(self.baselines().items()):
+            totals = self.lift_totals[row]
+            low, high = lift_interval(totals, self.lift_products[row], self.lift_images[row])
+            lift = {"": (totals[0] - totals[1]) / totals[2], "_low": low, "_high": high}
+            additions[name] = float(value)
+            additions |= {f"lift_over_{name}{end}": float(bound) for end, bound in lift.items()}
+        return additions
 
 
 _ENDINGS: dict[str | float, str] = {

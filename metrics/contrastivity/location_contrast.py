@@ -11,7 +11,7 @@ from torch import Tensor
 from protometry.metrics.base import ImageMean
 from protometry.metrics.change.prototype_location_change import finite_peaks
 from protometry.metrics.entry import MetricEntry, Words
-from protometry.metrics.primitives.checks import check_tensor, check_threshold
+from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
 from protometry.metrics.primitives.regions import binarize_maps
 
@@ -86,7 +86,6 @@ class PrototypeActivationLocationContrast(ImageMean):
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_threshold(threshold)
         self.threshold = threshold
 
     def update(self, maps: Tensor) -> None:

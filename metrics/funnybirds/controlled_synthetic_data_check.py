@@ -89,7 +89,6 @@ class ControlledSyntheticDataCheck(ThresholdMean):
 
     def __init__(self, sufficient_sets: Tensor, num_thresholds: int = 80, **kwargs: Any) -> None:
         super().__init__(num_thresholds, **kwargs)
-        check_tensor("sufficient_sets", sufficient_sets, ("K", "Q", "N"), "bool")
         self.register_buffer("sufficient_sets", sufficient_sets, persistent=False)
 
     def update(self, label_parts: Tensor, labels: Tensor, predictions: Tensor, sample_ids: Tensor) -> None:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
-from protometry.metrics.base import AveragedOver, Interval, SeparateMetric
+from protometry.metrics.base import AveragedOver, ImageSums, Interval, entry
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
 from protometry.metrics.primitives.intervals import Range, mean_interval, wilson_interval
 
 
-class ThresholdMean(SeparateMetric):
+class ThresholdMean(ImageSums):
     """Mean over images at every threshold, over all images and over halves of them.
 
     Which threshold is reported is decided by several such metrics together, at the end, see
@@ -29,22 +29,13 @@ class ThresholdMean(SeparateMetric):
     higher_is_better = True
     interval: Interval = "mean"
     image_values: Tensor
-    value_sum: Tensor
-    square_sum: Tensor
-    image_count: Tensor
-    skipped: Tensor
 
     def __init__(self, num_thresholds: int = 80, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_at_least("num_thresholds", num_thresholds, 1)
         self.num_thresholds = num_thresholds
-        for state, dtype in (
-            ("value_sum", torch.float64),
-            ("square_sum", torch.float64),
-            ("image_count", torch.int64),
-            ("skipped", torch.int64),
-        ):  # images with an even sample id, and with an odd one; the last column is the mean over thresholds
-            self.add_state(state, torch.zeros(2, num_thresholds + 1, dtype=dtype), dist_reduce_fx="sum")
+        # images with an even sample id, and with an odd one; the last column is the mean over thresholds
+        self._add_sums(2, num_thresholds + 1)
 
     def _accumulate(self, values: Tensor, sample_ids: Tensor) -> None:
         """Add ``(B, T)`` values of the images with these ``(B,)`` int64 ids."""
@@ -104,10 +95,4 @@ class ThresholdMean(SeparateMetric):
                 low, high = wilson_interval(total, count)
             else:
                 low, high = mean_interval(total, squares, count, value_range=self.value_range)
-        return {
-            "value": float(total / count),
-            "low": float(low),
-            "high": float(high),
-            "n": int(count),
-            "skipped": int(skipped),
-        }
+            return entry(total / count, count, skipped, low, high)

@@ -41,11 +41,9 @@ class ClassMean(ItemMean):
     def images(self) -> Tensor:
         """``(K,)`` int64 images of every class or label that count."""
 
-    def summary(self) -> dict[str, float]:
-        summary = super().summary()
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync):
-            lacking = int((self.images() == 0).sum())
-        return {**summary, "without_images": lacking} if lacking else summary
+    def _additions(self) -> dict[str, Any]:
+        lacking = int((self.images() == 0).sum())
+        return {"without_images": lacking} if lacking else {}
 
 
 class ConfusionMean(ClassMean):

@@ -10,7 +10,6 @@ from torch import Tensor
 from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.general.accuracy import check_single_label, own_logits, zero_one
-from protometry.metrics.primitives.checks import check_at_least
 
 
 def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 3, abstained: Tensor | None = None) -> Tensor:
@@ -52,7 +51,6 @@ class TopKAccuracy(ImageMean):
 
     def __init__(self, k: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_at_least("k", k, 1)
         self.k = k
 
     def update(self, logits: Tensor, labels: Tensor, abstained: Tensor | None = None) -> None:

@@ -82,7 +82,7 @@ def percentile_mask(maps: Tensor, quantile: float = 0.95) -> Tensor:
     return maps > _cutoff(maps, quantile)
 
 
-def clip_saliency(saliency: Tensor, quantile: float = 0.95) -> Tensor:
+def clip_saliency(saliency: Tensor, quantile: float | None = 0.95) -> Tensor:
     """Keep the positive values strictly above a quantile of their own map.
 
     Source: Schlinge et al. (2025), section 5.1: ``max(v, 0)`` inside :func:`percentile_mask`, 0 elsewhere. Clip once
@@ -90,7 +90,7 @@ def clip_saliency(saliency: Tensor, quantile: float = 0.95) -> Tensor:
 
     Args:
         saliency: ``(..., H, W)`` float, signed.
-        quantile: in (0, 1).
+        quantile: in (0, 1); None for saliency that is clipped already and stays as it is.
 
     Returns:
         ``(..., H, W)`` of the same dtype, >= 0; all 0 for a map that is flat or not finite.
@@ -100,6 +100,8 @@ def clip_saliency(saliency: Tensor, quantile: float = 0.95) -> Tensor:
         tensor([[0., 2.],
                 [3., 0.]])
     """
+    if quantile is None:
+        return saliency
     return torch.where(saliency > _cutoff(saliency, quantile).clamp(min=0), saliency, 0)
 
 

@@ -79,12 +79,12 @@ def never(value):
     yield "of whole numbers or not", value.double() if value.dtype == torch.int64 else value.long()
     yield "a single number", value.flatten()[0]
     yield "in a list", value.tolist()
+    yield "one axis more", value[None]
+    yield "one axis less", value[0]
 
 
 def doubtful(value):
     """What some arguments may be."""
-    yield "one axis more", value[None]
-    yield "one axis less", value[0]
     for axis in range(value.ndim):
         yield f"longer along axis {axis}", torch.cat([value, value.narrow(axis, 0, 1)], axis)
         yield f"empty along axis {axis}", value.narrow(axis, 0, 0)
