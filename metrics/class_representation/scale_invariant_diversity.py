@@ -69,6 +69,7 @@ class ScaleInvariantDiversity(ImageMean):
     def __init__(self, weight: Tensor, k: int = 5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_tensor("weight", weight, ("K", "U"), "float")
+        check_at_least("k", k, 1)
         self.k = k
         self.value_range = (1 / k, 1.0)
         self.register_buffer("weight", weight, persistent=False)

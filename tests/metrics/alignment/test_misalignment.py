@@ -206,15 +206,6 @@ def test_two_processes(ddp_pool):
             assert all(same(values[part], expected[part]["value"]) for part in PARTS)
 
 
-def test_errors():
-    with pytest.raises(ValueError, match=r"`owner` to be of shape \(U, K\) and dtype bool"):
-        SpatialMisalignment(OWNER.float())
-    with pytest.raises(ValueError, match=r"`active` to be of shape \(6,\)"):
-        SpatialMisalignment(OWNER, ACTIVE[:3])
-    with pytest.raises(ValueError, match=r"`scores` to be of shape \(B, 6\)"):
-        updated(build(), record() | {"scores": torch.zeros(13, 2), "perturbed_scores": torch.zeros(13, 2)})
-
-
 SCORES, PERTURBED = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
 STRANGERS = torch.tensor([[True, False], [False, True], [False, True]])
 TARGET, LABEL = torch.tensor([0]), torch.tensor([0])
@@ -304,27 +295,9 @@ class TestAttack:
 
 
 def test_errors_of_the_kernels():
-    for kernel in (misalignment_activation_change, lambda *a: misalignment_rank_change(*a, LABEL, STRANGERS)):
-        with pytest.raises(ValueError, match="`scores` to be of shape"):
-            kernel(SCORES[0], PERTURBED, TARGET)
-        with pytest.raises(ValueError, match=r"`perturbed_scores` to be of shape \(1, 3\)"):
-            kernel(SCORES, PERTURBED[:, :2], TARGET)
-        with pytest.raises(ValueError, match=r"`target_ids` to be of shape \(1,\)"):
-            kernel(SCORES, PERTURBED, TARGET[None])
-    for labels, owner, active, text in (
-        (LABEL, STRANGERS[:2], None, r"`owner` to be of shape \(3, K\)"),
-        (LABEL[None], STRANGERS, None, r"`labels` to be of shape \(1,\) and dtype int64"),
-        (torch.ones(1, 3, dtype=torch.bool), STRANGERS, None, r"`labels` to be of shape \(1, 2\) and dtype bool"),
-        (LABEL, STRANGERS, torch.ones(3), "`active` to be of shape .* dtype bool"),
+    for owner, active, text in (
+        (STRANGERS[:2], None, r"`owner` to be of shape \(3, K\)"),
+        (STRANGERS, torch.ones(3), "`active` to be of shape .* dtype bool"),
     ):
         with pytest.raises(ValueError, match=text):
-            misalignment_rank_change(SCORES, PERTURBED, TARGET, labels, owner, active)
-    maps = torch.zeros(1, 4, 5)
-    with pytest.raises(ValueError, match="`target_maps` to be of shape"):
-        misalignment_location_change(maps[0], maps)
-    with pytest.raises(ValueError, match="`perturbed_target_maps` to be of shape"):
-        misalignment_location_change(maps, maps[:, :2])
-    with pytest.raises(ValueError, match="`perturbed_logits` to be of shape"):
-        accuracy_change(torch.zeros(1, 2), torch.zeros(1, 3), LABEL)
-    with pytest.raises(ValueError, match="`labels` to be of shape"):
-        accuracy_change(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(2, dtype=torch.int64))
+            misalignment_rank_change(SCORES, PERTURBED, TARGET, LABEL, owner, active)

@@ -41,10 +41,3 @@ def test_nothing_positive_is_undefined(value):
     maps = torch.full((1, 1, 2, 2), value)
     assert prototype_activation_change(maps, maps).isnan()
     assert prototype_activation_change(maps, maps + 2).item() == 1
-
-
-def test_unknown_variant():
-    with pytest.raises(ValueError, match="`variant` to be one of"):
-        prototype_activation_change(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), variant="sorted")
-    with pytest.raises(ValueError, match="`variant` to be one of"):
-        PrototypeActivationChange(variant="published")

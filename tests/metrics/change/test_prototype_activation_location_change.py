@@ -57,10 +57,3 @@ def test_each_map_on_its_own_scale():
     maps = noisy_maps(0)
     scaled = maps * torch.logspace(-3, 3, len(maps))[:, None, None, None]
     assert prototype_activation_location_change(maps, scaled).nansum() == 0
-
-
-def test_errors():
-    with pytest.raises(ValueError, match=r"`threshold` to lie in \[0, 1\), but got 1"):
-        prototype_activation_location_change(at(2, 2), at(2, 2), 1)
-    with pytest.raises(ValueError, match="`threshold` to lie in"):
-        PrototypeActivationLocationChange(1.5)

@@ -58,9 +58,3 @@ def test_one_value_per_image_not_per_batch():
     for batch in (1, 4, 5, 10):
         metric = updated(PrototypeLocationChange(), {"maps": maps, "perturbed_maps": perturbed}, batch)
         assert metric.compute() == 0.5
-
-
-def test_errors():
-    record = change_record("maps")
-    with pytest.raises(ValueError, match="`valid` to be of shape"):
-        updated(PrototypeLocationChange(), record | {"valid": torch.ones(13, dtype=torch.bool)})

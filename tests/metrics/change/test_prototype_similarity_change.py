@@ -67,15 +67,3 @@ def test_not_finite_is_undefined(bad):
     scores, broken = torch.ones(1, 2), torch.tensor([[bad, 1.0]])
     assert prototype_similarity_change(scores, broken).isnan().tolist() == [[True, False]]
     assert prototype_similarity_change(broken, scores).isnan().tolist() == [[True, False]]
-
-
-def test_errors():
-    ids = torch.tensor([[0, 1]])
-    with pytest.raises(ValueError, match="`unit_ids` to be of shape"):
-        PrototypeSimilarityChange().update(torch.zeros(1, 3), torch.zeros(1, 3), ids.int())
-    with pytest.raises(ValueError, match="to be of shape"):
-        PrototypeSimilarityChange().update(torch.zeros(1, 3), torch.zeros(1, 3, 3), ids)
-    with pytest.raises(ValueError, match="`scores` to be of shape"):
-        prototype_similarity_change(torch.zeros(3), torch.zeros(3))
-    with pytest.raises(ValueError, match="`perturbed_scores` to be of shape"):
-        prototype_similarity_change(torch.zeros(1, 3), torch.zeros(1, 2))

@@ -81,8 +81,3 @@ def test_maps_are_clipped_once():
     record = {name: clip_saliency(maps, 0.6) for name, maps in change_record("saliency").items() if name != "valid"}
     expected = image_first(visualization_activation_change(*record.values()).tolist())
     assert updated(VisualizationActivationChange(None), record).compute().item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`quantile` to lie strictly between 0 and 1"):
-        VisualizationActivationChange(1.0)

@@ -91,13 +91,3 @@ def test_raw_maps_of_the_batch_do_not_touch_each_other():
     maps = noisy_maps(5)
     maps[0] *= 1000
     assert torch.equal(clip_saliency(maps)[1:], clip_saliency(maps[1:]))
-
-
-def test_errors():
-    for quantile in (0.0, 1.0, 95):
-        with pytest.raises(ValueError, match="`quantile` to lie strictly between 0 and 1"):
-            VisualizationLocationChange(quantile)
-    with pytest.raises(ValueError, match="`region` to be one of"):
-        VisualizationLocationChange(region="boxes")
-    with pytest.raises(ValueError, match=r"`region` to be one of \('box', 'mask'\), but got 'pixels'"):
-        visualization_location_change(at(2, 2), at(2, 2), region="pixels")

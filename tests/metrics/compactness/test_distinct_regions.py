@@ -82,5 +82,3 @@ def test_values_beside_their_sign_do_not_matter(dtype):
 def test_errors():
     with pytest.raises(ValueError, match="`saliency` to be clipped, but got negative values"):
         distinct_regions(-strips((0, 3)))
-    with pytest.raises(ValueError, match="`threshold` to lie in"):
-        DistinctRegions(threshold=1)

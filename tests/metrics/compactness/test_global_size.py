@@ -43,14 +43,3 @@ def test_raw_assignment_logits():
         global_size(None, active, logits)
     with pytest.raises(ValueError, match="`presence` to be finite"):
         global_size(None, active, logits * math.nan)
-
-
-def test_errors():
-    for call in (
-        lambda: GlobalSize(variant="published"),
-        lambda: global_size(WEIGHT, ALL, variant="published"),
-    ):
-        with pytest.raises(ValueError, match="`variant` to be one of"):
-            call()
-    with pytest.raises(ValueError, match="`active` to be of shape"):
-        global_size(None, torch.ones(3))

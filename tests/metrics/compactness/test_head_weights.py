@@ -1,7 +1,6 @@
 """Metrics of the head of a model: what they have in common, and what is their own."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -144,14 +143,11 @@ def test_not_finite(bad):
             kernel(weight, ALL)
 
 
+@pytest.mark.parametrize("kernel", [global_size, sparsity, negative_positive_ratio])
 @pytest.mark.parametrize("threshold", [math.nan, math.inf, -1.0])
-def test_thresholds_that_mean_nothing(threshold):
-    kernels = (global_size, sparsity, negative_positive_ratio)
-    calls = [partial(kernel, WEIGHT, ALL, threshold=threshold) for kernel in kernels]
-    calls += [partial(kind, threshold=threshold) for kind in (GlobalSize, Sparsity, NegativePositiveRatio)]
-    for call in calls:
-        with pytest.raises(ValueError, match=f"`threshold` to be finite and at least 0, but got {threshold}"):
-            call()
+def test_thresholds_that_mean_nothing(kernel, threshold):
+    with pytest.raises(ValueError, match=f"`threshold` to be finite and at least 0, but got {threshold}"):
+        kernel(WEIGHT, ALL, threshold=threshold)
 
 
 def test_errors():

@@ -177,14 +177,3 @@ def test_not_finite_is_undefined(bad):
     saliency[0, 0, 2, 0] = bad
     for kernel in KERNELS:
         assert kernel(saliency, masks).isnan().tolist() == [[True, False]]
-
-
-def test_errors():
-    saliency, masks = hand_case().values()
-    for kernel in KERNELS:
-        with pytest.raises(ValueError, match="`saliency` to be of shape"):
-            kernel(saliency[0], masks)
-        with pytest.raises(ValueError, match=r"`object_masks` to be of shape \(1, 3, 4\) and dtype bool"):
-            kernel(saliency, masks.float())
-    with pytest.raises(ValueError, match="`quantile` to lie strictly between 0 and 1, but got 95"):
-        updated(ObjectOverlap(quantile=95), hand_case())

@@ -147,9 +147,7 @@ def test_errors():
         PartCoverageConsistency(1, 3, variant="published")
     hits, shown = torch.tensor([[1, 1]]), torch.tensor([1])
     for arguments, text in (
-        ((hits.float(), hits, shown), r"`hits` to be of shape \(U, N\) and dtype int64"),
         ((hits, hits[:, :1], shown), r"`visible` to be of shape \(1, 2\)"),
-        ((hits, hits, hits), r"`shown` to be of shape \(1,\)"),
         ((hits, hits, shown, "published"), "`variant` to be one of"),
     ):
         with pytest.raises(ValueError, match=text):

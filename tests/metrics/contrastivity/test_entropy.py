@@ -218,7 +218,6 @@ def test_errors():
         with pytest.raises(ValueError, match=text):
             PrototypeEntropy(**arguments)
     for call, text in (
-        (lambda: prototype_entropy(CASE[:, 0]), "`scores` to be of shape"),
         (lambda: prototype_entropy(CASE, bins=0), "`bins` to be at least 1, but got 0"),
         (lambda: prototype_entropy(CASE, variant="published"), "`variant` to be one of"),
     ):

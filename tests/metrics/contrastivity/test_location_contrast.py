@@ -74,11 +74,3 @@ def test_the_threshold_reaches_the_kernel():
     metric = updated(PrototypeActivationLocationContrast(0.2), RECORD)
     values = prototype_activation_location_contrast(RECORD["maps"], 0.2)
     assert metric.compute().item() == pytest.approx(values.nanmean().item(), abs=1e-12)
-
-
-def test_errors():
-    for kernel in KERNELS:
-        with pytest.raises(ValueError, match="`maps` to be of shape"):
-            kernel(noisy_maps(3)[0])
-    with pytest.raises(ValueError, match="`threshold` to lie in"):
-        PrototypeActivationLocationContrast(1.5)

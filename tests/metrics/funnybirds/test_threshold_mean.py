@@ -164,7 +164,3 @@ def test_a_model_without_any_correct_prediction():
 def test_errors():
     with pytest.raises(ValueError, match="`num_thresholds` to be at least 1"):
         PreservationCheck(0)
-    with pytest.raises(ValueError, match=r"`sufficient_sets` to be of shape \(K, Q, N\) and dtype bool"):
-        ControlledSyntheticDataCheck(SETS.float())
-    with pytest.raises(ValueError, match=r"`values` to be of shape \(B, 80\)"):
-        Distractibility().update(booleans(0, 2, 3, 4), booleans(1, 2, 4), torch.arange(2))

@@ -74,11 +74,6 @@ def test_no_image():
     assert subset_accuracy(MULTI_LOGITS[:0], MULTI_LABELS[:0]).shape == (0,)
 
 
-def test_errors():
-    for call, text in (
-        (lambda: subset_accuracy(MULTI_LOGITS, MULTI_LABELS.long()), r"`labels` to be of shape .* dtype bool, but got"),
-        (lambda: subset_accuracy(MULTI_LOGITS.long(), MULTI_LABELS), "`logits` to be of shape"),
-        (lambda: Accuracy(top=1), "Unexpected keyword arguments: `top`"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()
+def test_unknown_arguments_are_refused():
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: `top`"):
+        Accuracy(top=1)
