@@ -143,13 +143,13 @@ def table(
     """
     if published is None or "/" not in published:
         from protometry.reports.results.runs import collect
-        from protometry.reports.tables.formats import text_of
+        from protometry.reports.tables.run_tables import text_of
 
         print(text_of(collect(runs), format, published, across))
     else:
         from protometry.reports.published.paper_tables import paper_table
+        from protometry.reports.tables.paper_rows import sections_of
         from protometry.reports.tables.paper_text import text_of_paper
-        from protometry.studies.analysis.hive import sections_of
 
         asked = paper_table(published)
         print(text_of_paper(asked, sections_of(asked, runs, across), format, intervals))
@@ -175,8 +175,7 @@ def figure(
     from protometry.reports.pictures.figures import check_output, draw, save
     from protometry.reports.published.paper_tables import of_headings, paper_table
     from protometry.reports.results.runs import collect
-    from protometry.reports.tables.paper_rows import of_keys
-    from protometry.studies.analysis.hive import sections_of
+    from protometry.reports.tables.paper_rows import of_keys, sections_of
 
     file, names = user_path(output), metric.split(",") if metric else []
     check_output(file)

@@ -11,13 +11,6 @@ UNDEFINED = "undefined"
 def number(value: float | None, unit: str = "") -> str:
     """A value as printed: percent for fractions, with two decimals; more for what would vanish, or below 1 otherwise.
 
-    Args:
-        value: None or NaN where undefined.
-        unit: of the value; ``"fraction"`` is multiplied by 100.
-
-    Returns:
-        The text, without a unit.
-
     Example:
         >>> number(0.70184, "fraction"), number(2000.0, "count"), number(0.3), number(2e-6), number(None)
         ('70.18', '2000.00', '0.30', '2e-06', 'undefined')
@@ -25,20 +18,42 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None or math.isnan(value):
         return UNDEFINED
     scaled = 100 * value if unit == "fraction" else value
-    plain, enough = f"{scaled:.2f}", 0.01 if unit == "fraction" else 1
-    return plain if abs(scaled) >= enough else max(plain, f"{scaled:.4g}", key=len)
+    plain = f"{scaled:.2f}"
+    return max(plain, f"{scaled:.4g}", key=len) if _is_small(scaled, unit) else plain
+
+
+def _is_small(scaled: float, unit: str) -> bool:
+    return abs(scaled) < (0.01 if unit == "fraction" else 1)
+
+
+def with_spreads(value: float, spreads: Sequence[float | None], unit: str = "") -> str:
+    """A mean ± its spreads, all to the same digit.
+
+    That is the second significant digit of the smallest spread, but none after the last one that :func:`number` may
+    give the mean (two decimals, or four significant digits of a small mean), and none before the decimal point.
+
+    Args:
+        value: the mean.
+        spreads: None where unknown.
+        unit: as for :func:`number`.
+
+    Example:
+        >>> with_spreads(0.9495, [0.0253, 0.114], "fraction"), with_spreads(0.533, [0.0253])
+        ('95.0 ± 2.5 ± 11.4', '0.533 ± 0.025')
+        >>> with_spreads(94.95, [0.002387]), with_spreads(1348.02, [146.53]), with_spreads(0.02, [0.006557])
+        ('94.95 ± 0.00', '1348 ± 147', '0.0200 ± 0.0066')
+    """
+    text, scale = number(value, unit), 100 if unit == "fraction" else 1
+    decimals, known = len(text.partition(".")[2]), [scale * spread for spread in spreads if spread]
+    if known:
+        most = len(f"{scale * value:#.4g}".partition(".")[2]) if _is_small(scale * value, unit) else 2
+        decimals = min(most, max(0, 1 - math.floor(math.log10(min(known)))))
+    texts = ["–" if spread is None else f"{scale * spread:.{decimals}f}" for spread in spreads]
+    return " ± ".join([f"{scale * value:.{decimals}f}", *texts])
 
 
 def interval(low: float | None, high: float | None, unit: str = "") -> str:
     """The bounds of an interval.
-
-    Args:
-        low: lower bound, None or NaN where undefined.
-        high: upper bound.
-        unit: as for :func:`number`.
-
-    Returns:
-        The text, empty if a bound is undefined.
 
     Example:
         >>> interval(0.5, 0.625, "fraction"), interval(None, None)
@@ -65,9 +80,6 @@ def lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
         header: column names.
         rows: as many cells each as there are columns.
         left: number of leading columns that are left-aligned; the others are right-aligned.
-
-    Returns:
-        Lines of one length.
 
     Example:
         >>> print(chr(10).join(lines(["metric", "value"], [["f1 ↑", "70.18"], ["npr ↓", "2.1"]])))

@@ -315,7 +315,7 @@ def _why(training: Training) -> str:
 def _print_end(work: Work) -> None:
     """The runs that failed, with the last line and the place of their logs; then the table of those that are done."""
     from protometry.reports.results.runs import collect
-    from protometry.reports.tables.formats import text_of
+    from protometry.reports.tables.run_tables import text_of
 
     for name, reason in work.failed.items():
         work.console.print(f"\n{name} failed: {reason}\n  {work.sweep.runs[name].folder / LOG}", markup=False)

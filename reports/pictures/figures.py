@@ -16,7 +16,8 @@ from protometry.explanations.charts import BLUE, DPI, GREY, chart, radial, style
 from protometry.metrics.page import arrow
 from protometry.reports.markdown import printed_unit
 from protometry.reports.published.paper_tables import Column, PaperTable
-from protometry.reports.tables.paper_rows import Cell, Row, Section
+from protometry.reports.tables.paper_rows import Row, Section
+from protometry.reports.tables.records import Cell
 from protometry.run_folder.atomic import write_new
 
 Kind = Literal["bars", "radar", "scatter"]
@@ -40,15 +41,7 @@ def check_output(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure; where another file lies, the new one gets a number.
-
-    Args:
-        figure: to be written.
-        path: its suffix is the form.
-
-    Returns:
-        Where it lies.
-    """
+    """Write a figure; where another file lies, the new one gets a number."""
     buffer, form = io.BytesIO(), path.suffix.lower().removeprefix(".")
     undated: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     figure.savefig(buffer, format=form, dpi=PRINT_DPI, metadata=undated.get(form), bbox_inches="tight")  # whole legends
@@ -58,11 +51,6 @@ def save(figure: Figure, path: Path) -> Path:
 @styled
 def draw(kind: Kind, table: PaperTable, sections: Sequence[Section]) -> Figure:
     """A figure of the data sets of the runs.
-
-    Args:
-        kind: of the figure.
-        table: whose columns are drawn.
-        sections: its rows.
 
     Raises:
         ValueError: if its metrics are too few or of the wrong kind for the figure.

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protometry.reports.markdown import number
 from protometry.reports.published.numbers import DEFECTS, Published
 from protometry.reports.results.metrics_json import Result
 
@@ -27,7 +26,6 @@ class Match:
     """A published number for one row of a table.
 
     Args:
-        record: the number.
         key: result key of the row.
         differences: how its measurement differed from the runs'; empty if no difference is known.
         unknown: qualifiers that the runs do not record.
@@ -45,7 +43,6 @@ class PublishedColumn:
 
     Args:
         title: the paper, and what distinguishes the model from the paper's others.
-        model: as published, with qualifiers.
         marked: whether every number in it differs in some condition.
         cells: row key -> numbers.
     """
@@ -61,10 +58,6 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
 
     Accuracy weighted by inverse class frequency is balanced accuracy, and is matched to that row too; a ranking by
     magnitude is matched to the row of such a ranking too.
-
-    Args:
-        result: one of the runs; all share its conditions.
-        records: of one paper.
 
     Returns:
         One match per number and row, in the order of the records.
@@ -90,14 +83,7 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
 
 
 def columns(matched: Sequence[Match]) -> list[PublishedColumn]:
-    """Sort matches into columns: one per published model, and one more for what differs in some condition.
-
-    Args:
-        matched: matches of one paper.
-
-    Returns:
-        Columns that hold at least one number.
-    """
+    """Sort matches into columns: one per published model, and one more for what differs in some condition."""
     papers = {match.record.model: match.record.paper for match in matched}
     models = list(papers)
     result = []
@@ -113,44 +99,14 @@ def columns(matched: Sequence[Match]) -> list[PublishedColumn]:
     return result
 
 
-def cell(matched: Sequence[Match], unit: str) -> str:
-    """The published mean ± deviation with its marks.
-
-    Args:
-        matched: the matches of one cell; a number that two tables repeat is printed once.
-        unit: of our metric.
-
-    Returns:
-        Text such as ``"42.77 ± 1.18 (Q2 Q9)"``.
-    """
-    keys = {match.record.metric_key for match in matched}
-    texts = []
-    for record in (match.record for match in matched):
-        spread = f" ± {number(record.std, unit)}" if record.std is not None else ""
-        which = [f"{name}={value}" for name, value in record.key_qualifiers.items()] if len(keys) > 1 else []
-        marks = " ".join([*which, *record.codes, *([] if record.verified else ["unverified"])])
-        texts.append(number(record.value, unit) + spread + (f" ({marks})" if marks else ""))
-    return "; ".join(dict.fromkeys(texts))
-
-
 def footnotes(table_columns: Sequence[PublishedColumn]) -> list[str]:
-    """The meaning of the marks in published columns.
-
-    Args:
-        table_columns: the columns of a table.
-
-    Returns:
-        Lines of text.
-    """
+    """The meaning of the marks in published columns."""
     notes = [_source(column) for column in table_columns if not (column.marked and _has_twin(column, table_columns))]
     return notes + explained([match for column in table_columns for each in column.cells.values() for match in each])
 
 
 def explained(matched: Sequence[Match]) -> list[str]:
     """What readers must know to compare the numbers.
-
-    Args:
-        matched: the matches of all cells.
 
     Returns:
         Lines of text: what could not be checked, in what the numbers differ, their codes and remarks.

@@ -63,7 +63,6 @@ class Published:
     """One published number.
 
     Args:
-        paper: short name of the source.
         table: of the paper that has it.
         dataset: name of the data module's file.
         model: class name of the model, then qualifiers in brackets.

@@ -83,7 +83,7 @@ def _missing(group: Group) -> list[str]:
     for key in group.keys:
         entries = group.entries(key)
         where = "n/a in some runs" if entries else "n/a"
-        for reason in dict.fromkeys(result.skipped[key] for result in group.results if key in result.skipped):
+        for reason in group.reasons(key):
             notes.setdefault(f"{where}, because {reason}", []).append(key)
         if undefined := sum(entry.value is None for entry in entries):
             reasons = dict.fromkeys(entry.reason for entry in entries if entry.value is None and entry.reason)

@@ -23,8 +23,6 @@ class Average:
         mean: over folds of the means over their runs; None without a value.
         sd_folds: sample standard deviation of the means of folds; None for fewer than two folds.
         sd_seeds: standard deviation of the runs of a fold, pooled over folds; None if no fold has two runs.
-        folds: number of folds with a value.
-        runs: number of runs with a value.
     """
 
     mean: float | None
@@ -68,9 +66,7 @@ class Group:
     """Runs that are averaged.
 
     Args:
-        results: their evaluations.
         names: of the runs, in this order.
-        name: of the group.
         words: what sets it apart from other groups of its model.
     """
 
@@ -118,6 +114,14 @@ class Group:
         """What the runs measured of a metric."""
         return [result.metrics[key] for result in self.results if key in result.metrics]
 
+    def first_entry(self, key: str) -> Measured | None:
+        """What one of the runs measured, for unit and direction; None if the metric applies to none."""
+        return next(iter(self.entries(key)), None)
+
+    def reasons(self, key: str) -> list[str]:
+        """Why a metric does not apply to some of the runs."""
+        return list(dict.fromkeys(result.skipped[key] for result in self.results if key in result.skipped))
+
     def average(self, key: str) -> Average:
         """A metric over folds and seeds."""
         values = [(result.fold, result.metrics[key].value) for result in self.results if key in result.metrics]
@@ -146,11 +150,6 @@ def keys_of(results: Sequence[Result]) -> list[str]:
 
 def groups_of(results: Sequence[Result], across: Sequence[str] = (), by_dataset: bool = False) -> list[Group]:
     """Sort results into groups that share all their conditions.
-
-    Args:
-        results: evaluations.
-        across: conditions in which the results of a group may differ.
-        by_dataset: whether each data set has a table of its own.
 
     Raises:
         ValueError: if a condition is unknown, or a run gives the same metric twice under the same conditions.

@@ -11,14 +11,7 @@ LISTED = 3  # names of a group in a title
 
 
 def run_names(results: Sequence[Result]) -> list[str]:
-    """A name for each evaluation, as short as possible while all names differ.
-
-    Args:
-        results: evaluations; several of one run are named after their own folders.
-
-    Returns:
-        Different names, in the order of the results.
-    """
+    """A name for each evaluation, as short as possible while all names differ."""
     paths = [result.run.resolve() for result in results]
     files = [result.path.resolve() for result in results]
     for finer in ([file.parent for file in files], files):
@@ -28,9 +21,6 @@ def run_names(results: Sequence[Result]) -> list[str]:
 
 def telling_apart(paths: Sequence[Path]) -> list[str]:
     """Paths without the folders at their begin and end that all of them share, but never without any.
-
-    Args:
-        paths: absolute and different; a single one is left its last folder.
 
     Example:
         >>> telling_apart([Path("/runs/a/seed0"), Path("/runs/b/c/seed0")]), telling_apart([Path("/runs/a")])
@@ -50,10 +40,6 @@ def _shared(parts: Sequence[Sequence[str]]) -> int:
 
 def group_name(names: Sequence[str], others: Sequence[str]) -> str:
     """A name for runs that are averaged: what their names begin with, unless others begin so, too.
-
-    Args:
-        names: of the runs.
-        others: of all other runs of a table.
 
     Example:
         >>> group_name(["pipnet/0", "pipnet/1"], ["qpm/0"]), group_name(["a0", "a1"], ["a2"]), group_name(["b"], [])

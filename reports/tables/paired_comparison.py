@@ -41,9 +41,7 @@ class Comparison:
     """What two runs have in common and what sets them apart.
 
     Args:
-        results: of both.
         shared: sorted ids of the images on which they are compared.
-        rows: one per metric.
         differing: what the evaluations differ in, as it is printed.
         notes: how the numbers were made.
     """
@@ -73,9 +71,6 @@ def compare(
         common: compare on the images both have, if they do not have the same.
         draws: of the test.
         seed: of these draws.
-
-    Returns:
-        What was printed.
     """
     results = read(run), read(other)
     if results[0].path.resolve() == results[1].path.resolve():
@@ -104,15 +99,7 @@ def compare(
 
 
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
-    """The conditions in which two results differ.
-
-    Args:
-        first: one result.
-        second: the other.
-
-    Returns:
-        Place, such as ``"training.batch_size"``, to both values.
-    """
+    """The conditions in which two results differ."""
     facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
     return {place: (a, b) for place, (a, b) in differing(facts).items() if place != "folds"}
 
@@ -202,12 +189,7 @@ def _left_out(first: ImageValues, second: ImageValues, shared: Sequence[str]) ->
 
 
 def table_of(rows: Sequence[Paired], result: Result) -> tuple[list[str], list[list[str]]]:
-    """The comparison as it is printed: names of columns, and a line of cells per metric.
-
-    Args:
-        rows: one per metric.
-        result: of one run, for units and directions.
-    """
+    """The comparison as it is printed: names of columns, and a line of cells per metric."""
     header = ["metric", "unit", "A", "B", "B - A", "95 %", "p", "p (Holm)", "n"]
     cells = []
     for row in rows:

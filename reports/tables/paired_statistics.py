@@ -26,15 +26,10 @@ class Paired:
     """One metric of two runs on the images on which both are defined.
 
     Args:
-        key: of the metric.
-        first: mean of the first run, NaN without pairs.
-        second: mean of the second run.
         difference: mean of second - first.
         low: lower bound of its 95 % interval, NaN below two pairs and where all differences are equal.
-        high: upper bound.
         p_value: two-sided, of a sign-flip test; NaN without pairs.
         corrected: the same after Holm's correction over all metrics.
-        pairs: number of images.
     """
 
     key: str

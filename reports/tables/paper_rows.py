@@ -5,45 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 
 from protometry.command_line.messages import did_you_mean
 from protometry.metrics.suite import ENTRIES
+from protometry.reports.markdown import number
 from protometry.reports.published.columns import Match, matches, names_of, own_words
 from protometry.reports.published.numbers import Published
 from protometry.reports.published.paper_tables import Column, PaperTable
 from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.runs import collect
 from protometry.reports.results.values_csv import NAMED_BY, read_values
-from protometry.reports.tables.groups import Average, Group, average
+from protometry.reports.tables.groups import Group, average, groups_of
+from protometry.reports.tables.records import NOT_MEASURED, Cell, averaged, measured, quoted
 
-NOT_MEASURED = "not measured"
+STUDIES = "protometry.studies.analysis.hive"  # has the rows of studies; imported where one is named
+STUDY_FILES = ("study.json", "summary.json")  # of a study, or of an analysis of it
 _ITEMS = {"concept": ("concepts", 112), "class": ("classes", 200)}  # file of their values, and how many a paper counts
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number of a table.
-
-    Args:
-        value: None where there is none.
-        sd: over runs, or the paper's own; None where not known.
-        low: lower bound of the 95 % interval of a single run, or None.
-        high: upper bound, or None.
-        n: runs with a value, the paper's folds, seeds or participants, or None.
-        key: of our result.
-        match: the published number, or the one ours may be compared with and how it differs.
-        reason: why there is no value.
-        marks: codes of a published value, or † where ours is measured differently.
-    """
-
-    value: float | None
-    sd: float | None
-    low: float | None
-    high: float | None
-    n: int | None
-    key: str
-    match: Match
-    reason: str = ""
-    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,7 +31,6 @@ class Row:
 
     Args:
         dataset: None for a study with people, which does not record it.
-        model: as it is printed.
         nearest: the published model that it belongs to, with qualifiers; empty if there is none.
         words: of the row, where a model has several.
         source: ``"published"``, or the names of the runs.
@@ -81,23 +59,24 @@ def published_rows(table: PaperTable) -> list[Row]:
         for words, ending in table.rows.items():
             here = {r.metric_key: r for r in records if (r.dataset, r.model) == (dataset, model)}
             numbers = {column.heading: here.get(column.key + ending) for column in table.columns}
-            cells = {heading: _quoted(record) for heading, record in numbers.items() if record is not None}
+            cells = {heading: quoted(record) for heading, record in numbers.items() if record is not None}
             if cells:
-                rows.append(Row(dataset, label, model, words, "published", True, cells))
+                rows.append(
+                    Row(
+                        dataset=dataset,
+                        model=label,
+                        nearest=model,
+                        words=words,
+                        source="published",
+                        is_published=True,
+                        cells=cells,
+                    )
+                )
     return rows
-
-
-def _quoted(record: Published) -> Cell:
-    match, marks = Match(record, record.base_key, (), ()), (*record.codes, *([] if record.verified else ["unverified"]))
-    return Cell(record.value, record.std, None, None, record.n_runs, record.base_key, match, "", marks)
 
 
 def own_rows(table: PaperTable, group: Group) -> list[Row]:
     """The same of runs that are averaged.
-
-    Args:
-        table: of a paper.
-        group: of runs.
 
     Returns:
         A row for each row of the table, below the published model that differs from the runs in fewest conditions.
@@ -111,16 +90,22 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
     rows = []
     for words, ending in table.rows.items():
         cells = {each.heading: _cell(table, group, nearest, each.key + ending) for each in table.columns}
-        rows.append(Row(first.dataset, label, nearest, words, group.name, False, cells))
+        rows.append(
+            Row(
+                dataset=first.dataset,
+                model=label,
+                nearest=nearest,
+                words=words,
+                source=group.name,
+                is_published=False,
+                cells=cells,
+            )
+        )
     return rows
 
 
 def of_keys(keys: Sequence[str], results: Sequence[Result]) -> PaperTable:
     """A table of any metrics of runs, without published numbers.
-
-    Args:
-        keys: of the metrics.
-        results: of the runs.
 
     Raises:
         ValueError: if there is no key, or no run has one.
@@ -141,30 +126,21 @@ def _cell(table: PaperTable, group: Group, nearest: str, key: str) -> Cell:
     """The value under one of the keys that are comparable with a published number, the most comparable of them."""
     first = group.first
     empty = Published(table.name, "", first.dataset, nearest or names_of(first)[0], key, math.nan, None, None, "", True)
-    place = (first.dataset, nearest, key)
-    record = next((r for r in table.records if (r.dataset, r.model, r.metric_key) == place), empty)
+    record = next(
+        (r for r in table.records if (r.dataset, r.model, r.metric_key) == (first.dataset, nearest, key)), empty
+    )
     match = min(matches(first, [record]), key=lambda each: (not group.entries(each.key), len(each.differences)))
     match = match if table.records else replace(match, differences=())  # no paper to differ from
     if axis := next((axis for axis in _ITEMS if record.key_qualifiers.get(axis, "").isdigit()), None):
         return _of_item(group, match, axis)
-    entries, mean = group.entries(match.key), group.average(match.key)
-    if not entries:
-        reasons = dict.fromkeys(result.skipped[match.key] for result in group.results if match.key in result.skipped)
-        return without_value(match, "; ".join(reasons) or NOT_MEASURED)
-    only = next((entry for entry in entries if entry.value is not None), None) if mean.runs == 1 else None
-    return _own(group, mean, match, (only.low, only.high) if only else (None, None))
+    return _marked(measured(group, match.key), match)
 
 
-def without_value(match: Match, reason: str) -> Cell:
-    """A cell that says why it has no value."""
-    return Cell(None, None, None, None, 0, match.key, match, reason)
-
-
-def _own(group: Group, mean: Average, match: Match, ends: tuple[float | None, float | None] = (None, None)) -> Cell:
-    if mean.mean is None:
-        return without_value(match, "undefined")
-    sd = mean.sd_folds if group.has_folds else mean.sd_seeds
-    return Cell(mean.mean, sd, *ends, mean.runs, match.key, match, "", ("†",) if match.differences else ())
+def _marked(cell: Cell, match: Match) -> Cell:
+    """A cell of runs, without a second spread, and with a mark if it is not measured as the paper does."""
+    spreads = [sd for sd in cell.spreads[:1] if sd is not None]
+    marks = ("†",) if match.differences and cell.value is not None else ()
+    return replace(cell, spreads=spreads, marks=marks, match=match)
 
 
 def _of_item(group: Group, match: Match, axis: str) -> Cell:
@@ -175,13 +151,14 @@ def _of_item(group: Group, match: Match, axis: str) -> Cell:
     for result in group.results:
         item_values = _item_values(result, file, match.key)
         if isinstance(item_values, str):
-            return without_value(match, item_values)
+            return Cell(match.key, reason=item_values, match=match)
         if len(item_values) != count:
-            return without_value(match, f"the paper counts {count} {file}, these data have {len(item_values)}")
-        values.setdefault(result.fold, []).extend(
-            [] if math.isnan(item_values[index - 1]) else [item_values[index - 1]]
-        )
-    return _own(group, average([values[fold] for fold in group.folds]), match)
+            reason = f"the paper counts {count} {file}, these data have {len(item_values)}"
+            return Cell(match.key, reason=reason, match=match)
+        of_fold = values.setdefault(result.fold, [])
+        if not math.isnan(value := item_values[index - 1]):
+            of_fold.append(value)
+    return _marked(averaged(group, match.key, average([values[fold] for fold in group.folds])), match)
 
 
 def _item_values(result: Result, file: str, key: str) -> list[float] | str:
@@ -196,16 +173,21 @@ def _item_values(result: Result, file: str, key: str) -> list[float] | str:
     return values
 
 
-def sections(table: PaperTable, own: Sequence[Row]) -> list[Section]:
+def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence[str] = ()) -> list[Section]:
     """The rows of a table by data set, with runs below the published model that they belong to.
 
-    Args:
-        table: of a paper.
-        own: rows of runs.
-
     Raises:
-        ValueError: if no run has a metric of the table.
+        ValueError: if a study or a run cannot be read, or none has results of the table.
     """
+    studies = [Path(path) for path in paths if any((Path(path) / name).is_file() for name in STUDY_FILES)]
+    runs = [path for path in paths if Path(path) not in studies]
+    own = [row for study in studies for row in import_module(STUDIES).rows_of(study, table)]
+    for group in groups_of(collect(runs), across, by_dataset=True) if runs else []:
+        own += own_rows(table, group)
+    return _by_dataset(table, own)
+
+
+def _by_dataset(table: PaperTable, own: Sequence[Row]) -> list[Section]:
     if not any(cell.reason != NOT_MEASURED for row in own for cell in row.cells.values()):
         keys = list(dict.fromkeys(cell.key for row in own for cell in row.cells.values()))
         listed = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
@@ -230,28 +212,27 @@ def _in_order(dataset: str, quoted: Sequence[Row], own: Sequence[Row]) -> Iterat
     yield from (row for row in here if row.dataset and (row.nearest, row.words) not in placed)
 
 
-def places(rows: Sequence[Row], column: Column, printed: Sequence[str]) -> list[int | None]:
+def ranks(table: PaperTable, rows: Sequence[Row]) -> dict[tuple[int, str], int]:
     """How many rows are better, among rows with the same words that are all published or all of runs.
 
-    Args:
-        rows: of one data set.
-        column: whose direction counts.
-        printed: their values as they are read, so that what looks equal is equal; empty where there is none.
+    Values are compared as :func:`~protometry.reports.markdown.number` prints them, so that what looks equal is equal.
 
     Returns:
-        0 for the best and, of three or more, 1 for the second best, equal values alike; None for the others, where all
-        are equal, and where no direction is good.
+        By row and heading, 0 for the best and, of three or more, 1 for the second best, equal values alike; nothing for
+        the others, where all are equal, and where no direction is good.
     """
-    ranks: list[int | None] = [None] * len(rows)
-    for index, row in enumerate(rows):
-        rivals = [
-            float(text) * (1 if column.higher_is_better else -1)
-            for other, text in zip(rows, printed, strict=True)
-            if text and (other.is_published, other.words) == (row.is_published, row.words)
-        ]
-        if not printed[index] or column.higher_is_better is None or len(set(rivals)) < 2:
-            continue
-        own = float(printed[index]) * (1 if column.higher_is_better else -1)
-        better = sum(other > own for other in rivals)
-        ranks[index] = better if better < min(2, len(rivals) - 1) else None
-    return ranks
+    ranked: dict[tuple[int, str], int] = {}
+    for column in (column for column in table.columns if column.higher_is_better is not None):
+        sign = 1 if column.higher_is_better else -1
+        groups: dict[tuple[bool, str], dict[int, float]] = {}
+        for index, row in enumerate(rows):
+            cell = row.cells.get(column.heading)
+            if cell is not None and cell.value is not None:
+                rivals = groups.setdefault((row.is_published, row.words), {})
+                rivals[index] = sign * float(number(cell.value, column.unit))
+        for rivals in groups.values():
+            for index, value in rivals.items():
+                better = sum(other > value for other in rivals.values())
+                if len(set(rivals.values())) > 1 and better < min(2, len(rivals) - 1):
+                    ranked[index, column.heading] = better
+    return ranked

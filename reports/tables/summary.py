@@ -28,9 +28,6 @@ COLUMNS = ("family", "metric", "value", "low", "high", "n", "unit", "better", "n
 def suite_table(result: dict[str, Any]) -> tuple[Sequence[str], list[list[Any]]]:
     """The metrics of an evaluation grouped by family, and those that are not applicable, for loggers.
 
-    Args:
-        result: content of ``metrics.json``.
-
     Returns:
         Names of columns, and a row per metric; None where there is no value.
     """
@@ -49,12 +46,7 @@ def _finite(number: float | None) -> float | None:
 
 
 def print_summary(result: dict[str, Any], folder: Path) -> None:
-    """Print the metrics, what was skipped and why, and where everything lies.
-
-    Args:
-        result: content of ``metrics.json``.
-        folder: where it was written.
-    """
+    """Print the metrics, what was skipped and why, and where everything lies."""
     console = Console()
     console = console if console.is_terminal else Console(width=120)  # a log has room for whole names
     explained = f", explained by {result['explainer']}" if result["explainer"] else ""
@@ -88,10 +80,6 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
 
 def by_reason(skipped: Mapping[str, str], what: str = "not applicable") -> list[str]:
     """A line for each reason why metrics do not apply, with their names by family; of several reasons, the first.
-
-    Args:
-        skipped: key of each such metric, and the reasons.
-        what: they are.
 
     Example:
         >>> by_reason({"concepts/auc": "units: none", "concepts/ece": "units: none; weight: no matrix"})

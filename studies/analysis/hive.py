@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from protometry.reports.published.columns import Match
 from protometry.reports.published.numbers import Published, published
 from protometry.reports.published.paper_tables import PaperTable
-from protometry.reports.results.runs import collect
-from protometry.reports.tables.groups import groups_of
-from protometry.reports.tables.paper_rows import Cell, Row, Section, own_rows, sections, without_value
+from protometry.reports.tables.paper_rows import Row
+from protometry.reports.tables.records import Cell
 from protometry.studies.bundle import load_bundle
 from protometry.studies.study import Arm, Study
 
@@ -23,7 +21,6 @@ METHODS = {
     "ProtoPNet": ("units", ""),
     "ProtoTree": ("tree", ""),
 }
-STUDY_FILES = ("study.json", "summary.json")  # of a study, or of an analysis of it
 RANK = ("study/similarity_spearman", "study/similarity_rank_position")  # HIVE's correlation is that over ranks
 
 
@@ -57,24 +54,6 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
         if record.base_model == origin[0] and all(asked.get(name, value) == value for name, value in qualifiers):
             by_key.setdefault(key_of(record), []).append(record)
     return by_key
-
-
-def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence[str] = ()) -> list[Section]:
-    """A paper's table with the numbers of runs and of studies.
-
-    Args:
-        table: of a paper.
-        paths: of runs, as for :func:`~protometry.reports.results.runs.collect`, and folders of analysed studies.
-        across: conditions in which averaged runs may differ.
-
-    Raises:
-        ValueError: if a study or a run cannot be read, or none has results of the table.
-    """
-    studies = [Path(path) for path in paths if any((Path(path) / name).is_file() for name in STUDY_FILES)]
-    runs = [path for path in paths if Path(path) not in studies]
-    own = [row for study in studies for row in rows_of(study, table)]
-    groups = groups_of(collect(runs), across, by_dataset=True) if runs else []
-    return sections(table, [*own, *(row for group in groups for row in own_rows(table, group))])
 
 
 def rows_of(folder: Path, table: PaperTable) -> list[Row]:
@@ -123,7 +102,17 @@ def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) ->
             keys = {each.heading: quoted.get((model, each.key + ending)) for each in table.columns}
             cells = {heading: _cell(results[pair[0]], *pair) for heading, pair in keys.items() if pair is not None}
             if cells:
-                rows.append(Row(None, arm.origin["model"], model, words, source, False, cells))
+                rows.append(
+                    Row(
+                        dataset=None,
+                        model=arm.origin["model"],
+                        nearest=model,
+                        words=words,
+                        source=source,
+                        is_published=False,
+                        cells=cells,
+                    )
+                )
     return rows
 
 
@@ -131,6 +120,7 @@ def _cell(one: dict[str, Any], key: str, record: Published) -> Cell:
     """A result of ``summary.json``; the deviation is over participants, as in the paper."""
     match = Match(record, key, (), ())
     if one["value"] is None:
-        return without_value(match, one["reason"] or "undefined")
+        return Cell(key, reason=one["reason"] or "undefined", match=match)
     low, high = one["interval"]
-    return Cell(one["value"], one["sd"], low, high, one["n"], key, match)
+    spreads = () if one["sd"] is None else (one["sd"],)
+    return Cell(key, value=one["value"], spreads=spreads, low=low, high=high, n=one["n"], match=match)

@@ -24,7 +24,7 @@ from protometry.metrics.suite import resolve
 from protometry.reports.pictures.funnybirds.parts import read_birds
 from protometry.reports.results.runs import collect
 from protometry.reports.results.values_csv import PREDICTION
-from protometry.reports.tables.run_tables import markdown
+from protometry.reports.tables.run_tables import text_of
 from protometry.scripts import evaluate
 from tests.tiny_runs import fit, run_evaluation
 
@@ -236,7 +236,7 @@ def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_co
     assert {f"funnybirds/{name}" for name in ("csdc", "pc", "dc", "d", "sd")} <= set(
         re.findall(r"funnybirds/\w+", printed)
     )
-    table = markdown(collect(pair))
+    table = text_of(collect(pair), "markdown")
     assert "interface bb" in table.splitlines()[0]
 
 
@@ -319,7 +319,7 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     assert (result["dataset"], result["metrics"]["general/accuracy"]["n"]) == ("image_folder", 15)
     assert result["protocol"]["train_seed"] == 0
     assert strict(few)["metrics"]["general/accuracy"]["n"] == 4
-    assert "other data than trained on (other.yaml, 3 of 8 classes)" in markdown(collect([whole]))
+    assert "other data than trained on (other.yaml, 3 of 8 classes)" in text_of(collect([whole]), "markdown")
 
 
 def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch):
@@ -466,7 +466,7 @@ def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
         "--model.inference=greedy",
         model="ProtoTree",
     )
-    text = markdown(collect([mixture / "evaluation", greedy]))
+    text = text_of(collect([mixture / "evaluation", greedy]), "markdown")
     assert "ProtoTree, cut short in warm, not projected, inference greedy" in text
     assert "ProtoTree, cut short in warm, not projected, inference distributed" in text
 

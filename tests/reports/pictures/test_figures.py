@@ -7,9 +7,8 @@ from PIL import Image
 from protometry.reports.pictures.figures import draw
 from protometry.reports.published.paper_tables import of_headings, paper_table
 from protometry.reports.results.runs import collect
-from protometry.reports.tables.paper_rows import of_keys
+from protometry.reports.tables.paper_rows import of_keys, sections_of
 from protometry.scripts import evaluate
-from protometry.studies.analysis.hive import sections_of
 from tests.reports.evaluated import entry, write_run
 
 ACC, F1, VLC, NPR = "general/accuracy", "general/f1", "completeness/vlc", "compactness/npr"

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from protometry.reports.results.runs import collect
-from protometry.reports.tables.formats import escaped, latex, records, text_of
+from protometry.reports.tables.renderers import escaped
+from protometry.reports.tables.run_tables import records, text_of
 from protometry.scripts import evaluate
 from tests.reports.evaluated import entry, write_run
 
@@ -67,21 +68,21 @@ def test_csv_and_json_hold_the_records(results):
 
 
 def test_latex_has_tables_for_booktabs(results):
-    text = latex(results)
+    text = text_of(results, "latex")
     table = [line for line in text.splitlines() if not line.startswith("%")]
     assert table == [
         r"\begin{tabular}{llrr}",
         r"\toprule",
         r"metric & unit & ProtoPNet (a/=*) & BagNet (b\_50\%\&) \\",
         r"\midrule",
-        r"general/f1 $\uparrow$ & \% & 65.00 $\pm$ 21.21 $\pm$ 23.57 & 50.00 {[}40.00, 60.00] \\",
+        r"general/f1 $\uparrow$ & \% & 65 $\pm$ 21 $\pm$ 24 & 50.00 {[}40.00, 60.00] \\",
         r"compactness/npr $\downarrow$ & ratio & 0.80 {[}0.00, 2.00] (1/3) & -- \\",
         r"completeness/vlc & & n/a & -- \\".replace(" & &", " &  &"),
         r"\bottomrule",
         r"\end{tabular}",
     ]
     assert "% n/a, because no, none: completeness/vlc" in text
-    assert [line for line in latex(results, "quanproto").splitlines() if line.startswith("metric")] == [
+    assert [line for line in text_of(results, "latex", "quanproto").splitlines() if line.startswith("metric")] == [
         r"metric & unit & mean $\pm$ std over folds $\pm$ over seeds & n & quanproto & quanproto \dag{}"
         r" & quanproto pruned=yes & quanproto pruned=yes \dag{} \\",
         r"metric & unit & value {[}95 \%] & n \\",

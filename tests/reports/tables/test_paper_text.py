@@ -10,9 +10,9 @@ from protometry.reports.published import paper_tables
 from protometry.reports.published.numbers import Published
 from protometry.reports.published.paper_tables import PaperTable, columns_of
 from protometry.reports.results.values_csv import write_values
+from protometry.reports.tables.paper_rows import sections_of
 from protometry.reports.tables.paper_text import text_of_paper
 from protometry.scripts import evaluate
-from protometry.studies.analysis.hive import sections_of
 from tests.reports.evaluated import entry, write_run
 
 ACC, F1, NPR = "general/accuracy", "general/f1", "compactness/npr"
@@ -53,8 +53,8 @@ def test_the_table_by_hand(sections):
     # folds .7 and .8: mean .75, deviation .1 / √2; ours are ranked apart: 75 and 75 tie; F1 50 > 37.5 > 25; NPR .3 < .4
     assert cells(text) == [
         ["model", "source", "accuracy ↑ % (Q9)", "F1 ↑ % (Q4)", "NPR ↓", "n"],
-        ["ProtoPNet", "published", "**70.00 ± 1.00**", "10.00", "0.50", "4"],
-        ["ProtoPNet", "a_%/*", "**75.00 ± 7.07**", "25.00 ± 0.00", "0.40 ± 0.00", "2"],
+        ["ProtoPNet", "published", "**70.0 ± 1.0**", "10.00", "0.50", "4"],
+        ["ProtoPNet", "a_%/*", "**75.0 ± 7.1**", "25.00 ± 0.00", "0.40 ± 0.00", "2"],
         ["PIPNet", "published", "**70.00**", "*20.00 (Q9)*", "**0.20**", "4"],
         ["PIPNet (†)", "b", "**75.00 [70.00, 80.00]**", "**50.00**", "**0.30**", "1"],
         ["ProtoTree (Q8)", "published", "60.00", "**30.00**", "–", "4"],
@@ -75,7 +75,7 @@ def test_latex_is_whole_and_escaped(sections):
         r"model & source & accuracy $\uparrow$ \% (Q9) & F1 $\uparrow$ \% (Q4) & NPR $\downarrow$ & n \\"
     )
     assert lines[begin + 5] == (
-        r"ProtoPNet & a\_\%/* & \textbf{75.00 $\pm$ 7.07} & 25.00 $\pm$ 0.00 & 0.40 $\pm$ 0.00 & 2 \\"
+        r"ProtoPNet & a\_\%/* & \textbf{75.0 $\pm$ 7.1} & 25.00 $\pm$ 0.00 & 0.40 $\pm$ 0.00 & 2 \\"
     )
     assert {line.count(" & ") for line in lines[begin + 2 : end] if line.endswith(r"\\")} == {5}
     assert r"\noindent n/a, because no weights: NPR, in c\par" in lines[end:]

@@ -7,7 +7,7 @@ import pytest
 from protometry.reports.results.metrics_json import write_metrics
 from protometry.reports.results.runs import collect
 from protometry.reports.tables.groups import Average, average, groups_of
-from protometry.reports.tables.run_tables import markdown
+from protometry.reports.tables.run_tables import text_of
 from protometry.scripts.evaluate import table
 from tests.reports.evaluated import CUT_SHORT, content, entry, parsed, rewrite, write_run
 
@@ -25,7 +25,7 @@ def make(tmp_path):
             write_run(tmp_path / f"run{i}", metrics, **({"fold": i} | common | changes))
             for i, (metrics, changes) in enumerate(runs)
         ]
-        return markdown(collect(folders), paper, across)
+        return text_of(collect(folders), "markdown", paper, across)
 
     return made
 
@@ -39,8 +39,8 @@ def test_mean_and_sample_deviation(make):
     assert "variant paper, explainer prp, crop box" in text
     assert "folds 0 1 2, seeds of perturbations 0" in text
     rows = parsed(text)
-    assert rows[F1] == {"metric": "general/f1 ↑", "unit": "%", MEAN: "70.00 ± 10.00", "n": "3"}
-    assert rows[NPR] == {"metric": "compactness/npr ↓", "unit": "ratio", MEAN: "3.00 ± 2.65", "n": "3"}
+    assert rows[F1] == {"metric": "general/f1 ↑", "unit": "%", MEAN: "70 ± 10", "n": "3"}
+    assert rows[NPR] == {"metric": "compactness/npr ↓", "unit": "ratio", MEAN: "3.0 ± 2.6", "n": "3"}
 
 
 def test_one_run_shows_its_own_interval(make):
@@ -69,13 +69,13 @@ def test_folds_and_seeds_are_distinguished(make):
     ]
     text = make(*made)
     name = "mean ± std over folds ± over seeds"
-    assert (parsed(text)[F1][name], parsed(text)[F1]["n"]) == ("80.00 ± 14.14 ± 10.00", "2 folds, 4 runs")
+    assert (parsed(text)[F1][name], parsed(text)[F1]["n"]) == ("80 ± 14 ± 10", "2 folds, 4 runs")
     assert (parsed(text)[NPR][name], parsed(text)[NPR]["n"]) == ("90.00", "1 fold, 1/4 runs")
     assert "folds 0 1, training seeds 0 1 2, seeds of perturbations 0" in text
     assert "- mean over 2 folds of the mean over 1 to 3 seeds ± standard deviation" in text
     assert "train_seed" not in text
-    assert parsed(make(*made[:3], seed=7))[F1]["mean ± std over seeds"] == "70.00 ± 10.00"
-    assert parsed(make(made[2], made[3]))[F1]["mean ± std over folds"] == "85.00 ± 7.07"
+    assert parsed(make(*made[:3], seed=7))[F1]["mean ± std over seeds"] == "70 ± 10"
+    assert parsed(make(made[2], made[3]))[F1]["mean ± std over folds"] == "85.0 ± 7.1"
     assert (
         "- the same fold and training seed, but counted as different runs: run0, run1\n"
         in make(made[0], made[0]) + "\n"
@@ -95,9 +95,9 @@ def test_a_table_says_what_it_read(make, tmp_path):
     write_metrics(content({F1: 0.3}, limit=8, **runs[2][1]), few)
     assert (
         "- run2: not read, to be named by their own folders: evaluation/few, best.ckpt at step 4, limit 8"
-        in markdown(collect([tmp_path / "run2"]))
+        in text_of(collect([tmp_path / "run2"]), "markdown")
     )
-    both = markdown(collect([few.parent, few]))
+    both = text_of(collect([few.parent, few]), "markdown")
     assert list(parsed(both)[F1])[2:] == ["PIPNet, no limit (evaluation)", "PIPNet, limit 8 (evaluation/few)"]
 
 
@@ -121,14 +121,14 @@ def test_what_stands_beside_a_metric_follows_it(make):
     assert "70.00" in lines[3]
     assert "undefined" in lines[5]
     both = make(({"concepts/cem@5": cem(0.8, 0.2)}, {}), ({"concepts/cem@5": cem(0.9, 0.4)}, {}))
-    assert "30.00 ± 14.14" in both
+    assert "30 ± 14" in both
 
 
 def test_undefined_values_are_no_numbers(make):
     nothing = entry(None) | {"reason": "no pair"}
     text = make(({F1: 0.5, NPR: nothing}, {}), ({F1: None, NPR: None}, {}), ({F1: 0.7, NPR: None}, {}))
     rows = parsed(text)
-    assert (rows[F1][MEAN], rows[F1]["n"]) == ("60.00 ± 14.14", "2/3")
+    assert (rows[F1][MEAN], rows[F1]["n"]) == ("60 ± 14", "2/3")
     assert (rows[NPR][MEAN], rows[NPR]["n"]) == ("undefined", "0/3")
     alone = make(({F1: entry(0.5, 0.4, 0.6)}, {}), ({F1: None}, {}))
     assert parsed(alone)[F1][MEAN] == "50.00 [40.00, 60.00]"
@@ -145,7 +145,7 @@ def test_what_does_not_apply_says_why(make):
 
 def test_runs_with_other_suites_print_what_they_have(make):
     text = make(({F1: 0.5, NPR: entry(2.0, 1.0, 3.0, unit="ratio")}, {}), ({F1: 0.7}, {"skipped": {NPR: "no head"}}))
-    assert (parsed(text)[F1][MEAN], parsed(text)[F1]["n"]) == ("60.00 ± 14.14", "2")
+    assert (parsed(text)[F1][MEAN], parsed(text)[F1]["n"]) == ("60 ± 14", "2")
     assert (parsed(text)[NPR][MEAN], parsed(text)[NPR]["n"]) == ("2.00 [1.00, 3.00]", "1/2")
     assert "- n/a in some runs, because no head: compactness/npr" in text
 
@@ -153,7 +153,7 @@ def test_runs_with_other_suites_print_what_they_have(make):
 def test_groups_do_not_mix(make):
     text = make(({F1: 0.1}, {}), ({F1: 0.2}, {"explainer": "upsample"}), ({F1: 0.3}, {}), ({F1: 0.4}, {"fold": None}))
     row = parsed(text)[F1]
-    assert list(row.values()) == ["general/f1 ↑", "%", "20.00 ± 14.14", "20.00", "40.00"]
+    assert list(row.values()) == ["general/f1 ↑", "%", "20 ± 14", "20.00", "40.00"]
     assert list(row)[2:] == [
         "ProtoPNet, folds, explainer prp (run0, run2)",
         "ProtoPNet, folds, explainer upsample (run1)",
@@ -194,8 +194,8 @@ def test_models_stand_side_by_side(make):
     assert rows[F1] == {
         "metric": "general/f1 ↑",
         "unit": "%",
-        "ProtoPNet (run0, run1)": "60.00 ± 14.14",
-        "ProtoTree (run2, run3)": "85.00 ± 7.07",
+        "ProtoPNet (run0, run1)": "60 ± 14",
+        "ProtoTree (run2, run3)": "85.0 ± 7.1",
     }
     assert rows[NPR] == {
         "metric": "compactness/npr ↓",
@@ -213,13 +213,13 @@ def test_runs_trained_otherwise_are_not_averaged(make):
     runs = ({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {"training": other})
     text = make(*runs)
     assert list(parsed(text)[F1].items())[2:] == [
-        ("ProtoPNet, prototypes per class 10 (run0, run1)", "15.00 ± 7.07"),
+        ("ProtoPNet, prototypes per class 10 (run0, run1)", "15.0 ± 7.1"),
         ("ProtoPNet, prototypes per class 3 (run2)", "40.00"),
     ]
     assert "differ in:\n\n- batch_size: 64 vs 32\n- model.prototypes_per_class: 10 vs 3\n\n### " in text
     assert "batch_size: 64 vs 32\n" in make(*runs, paper="quanproto")
     pooled = make(*runs, across=["batch_size", "model"])
-    assert parsed(pooled)[F1][MEAN] == "23.33 ± 15.28"
+    assert parsed(pooled)[F1][MEAN] == "23 ± 15"
     assert "- not the same in all runs: model.prototypes_per_class: 10 vs 3\n" in pooled
     with pytest.raises(ValueError, match=r"conditions of these runs, but got 'batchsize'\. Did you mean 'batch_size'"):
         make(*runs, across=["batchsize"])
@@ -235,7 +235,7 @@ def test_three_columns_say_which_value_is_whose(make):
 
 def test_how_long_early_stopping_let_a_run_last_is_averaged_over(make):
     text = make(({F1: 0.1}, {}), ({F1: 0.3}, {"training": {"epochs": {"joint": 4, "last": 3}}}))
-    assert parsed(text)[F1][MEAN] == "20.00 ± 14.14"
+    assert parsed(text)[F1][MEAN] == "20 ± 14"
     assert "- not the same in all runs: epochs.joint: 6 vs 4" in text
 
 
@@ -255,8 +255,8 @@ def test_runs_of_which_less_is_known_stand_alone_and_say_so(make, tmp_path):
     make(({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {}))
     for name in ("run1", "run2"):
         rewrite(tmp_path / name, old)
-    text = markdown(collect([tmp_path / f"run{i}" for i in range(3)]))
-    assert list(parsed(text)[F1].values())[2:] == ["10.00", "30.00 ± 14.14"]
+    text = text_of(collect([tmp_path / f"run{i}" for i in range(3)]), "markdown")
+    assert list(parsed(text)[F1].values())[2:] == ["10.00", "30 ± 14"]
     assert list(parsed(text)[F1])[3] == "ProtoPNet, training not recorded (run1, run2)"
     assert "- not recorded, so runs may differ in them: arguments of the model, phases" in text
 
@@ -273,14 +273,11 @@ def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):
     text = json.loads((run / "evaluation" / "metrics.json").read_text()) | {"seed": 1}
     (again / "metrics.json").write_text(json.dumps(text))
     with pytest.raises(ValueError, match=r"Expected every run to give general/f1 once .*run/evaluation/metrics.json"):
-        markdown(collect([run / "evaluation", again]))
+        text_of(collect([run / "evaluation", again]), "markdown")
     text["metrics"] = {VLC: text["metrics"][F1]}  # another part of the suite
     (again / "metrics.json").write_text(json.dumps(text))
-    assert {key: row["n"] for key, row in parsed(markdown(collect([run / "evaluation", again]))).items()} == {
-        F1: "1",
-        NPR: "1",
-        VLC: "1",
-    }
+    rows = parsed(text_of(collect([run / "evaluation", again]), "markdown"))
+    assert {key: row["n"] for key, row in rows.items()} == {F1: "1", NPR: "1", VLC: "1"}
 
 
 # -- next to published numbers ----------------------------------------------------------------------------------------
@@ -288,7 +285,7 @@ def test_the_same_variant_shares_a_column(make):
     text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto",
                 protocol={"variant": "quanproto", **RESNET})  # fmt: skip
     rows = parsed(text)
-    assert rows[VLC][PAPER] == "42.77 ± 1.18 (Q2 Q3 Q9 Q10)"
+    assert rows[VLC][PAPER] == "42.8 ± 1.2 (Q2 Q3 Q9 Q10)"
     assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
     assert "- quanproto: ProtoPNet[backbone=resnet50,init=imagenet,input=crop], ± over 4" in text
     assert "not checked" not in text
@@ -300,7 +297,7 @@ def test_another_variant_has_a_column_of_its_own(make):
     text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto", protocol=RESNET)
     rows = parsed(text)
     assert rows[VLC][PAPER] == ""
-    assert rows[VLC]["quanproto †"] == "42.77 ± 1.18 (Q2 Q3 Q9 Q10)"
+    assert rows[VLC]["quanproto †"] == "42.8 ± 1.2 (Q2 Q3 Q9 Q10)"
     assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
     assert "- † other variant: variant=quanproto (these runs: paper): completeness/vlc" in text
 
@@ -337,9 +334,9 @@ def test_what_the_runs_do_not_say_is_named(make):
 def test_weighted_accuracy_is_balanced_accuracy(make):
     text = make(({"general/accuracy": 0.7, "general/balanced_accuracy": 0.7}, {}), paper="quanproto", protocol=RESNET)
     rows = parsed(text)
-    assert rows["general/balanced_accuracy"][PAPER] == "70.18 ± 1.32 (Q1 Q9 Q10)"
+    assert rows["general/balanced_accuracy"][PAPER] == "70.2 ± 1.3 (Q1 Q9 Q10)"
     assert rows["general/accuracy"][PAPER] == ""
-    assert rows["general/accuracy"]["quanproto †"] == "70.18 ± 1.32 (Q1 Q9 Q10)"
+    assert rows["general/accuracy"]["quanproto †"] == "70.2 ± 1.3 (Q1 Q9 Q10)"
 
 
 def test_unverified_numbers_say_so(make):
@@ -384,7 +381,7 @@ def test_what_a_paper_does_not_give(make):
 def test_nothing_applicable_beside_a_published_number(make):
     text = make(({F1: 0.5}, {"skipped": {VLC: "no explainer"}}), paper="quanproto", protocol=RESNET)
     assert parsed(text)[VLC][RUN] == "n/a"
-    assert parsed(text)[VLC]["quanproto †"] == "0.4277 ± 0.0118 (Q2 Q3 Q9 Q10)"  # unit unknown: as it is in the file
+    assert parsed(text)[VLC]["quanproto †"] == "0.428 ± 0.012 (Q2 Q3 Q9 Q10)"  # unit unknown: as it is in the file
 
 
 def test_the_command_prints_and_writes_nothing(tmp_path, capsys):
@@ -392,7 +389,7 @@ def test_the_command_prints_and_writes_nothing(tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     table([str(run)], "quanproto")
     out = capsys.readouterr().out
-    assert out.strip() == markdown(collect([run]), "quanproto")
+    assert out.strip() == text_of(collect([run]), "markdown", "quanproto")
     assert all(len(line) == len(out.splitlines()[4]) for line in out.splitlines()[4:7])
     assert sorted(tmp_path.rglob("*")) == before
 
