@@ -46,7 +46,6 @@ class Line:
     """One unit, or one cell of a model whose units are classes, with the others that look at the same place.
 
     Args:
-        unit: its index.
         score: what the head reads.
         weight: of the head for the class; None for a tree.
         contribution: its own. For a node of a tree, ``value`` is the probability of the branch that is taken there,
@@ -86,11 +85,6 @@ class TreePath:
     """The path of an image through a tree, by the likelier branch at every node, in the probability of a class.
 
     The probability is ``reach * leaf + elsewhere``.
-
-    Args:
-        reach: probability of reaching the leaf at its end.
-        leaf: probability of the class there.
-        elsewhere: what the other leaves give.
     """
 
     reach: float
@@ -103,11 +97,8 @@ class AdditiveTable:
     """How the logit of one class comes about.
 
     Args:
-        label: the class.
         rival: the class with the largest other logit.
-        logit: of the class.
         margin: the logit in the sums of all lines: less what it is compared with, itself, and less the next one.
-        probability: of the class.
         lines: the largest contributions by absolute value that are not 0, at least one line; largest first, ties in the
             order of units. Of a tree, the nodes on the path, from the root.
         others: number of the other units; of a tree, of the other nodes on the path.
@@ -116,7 +107,6 @@ class AdditiveTable:
         residual: part of the logit that bypasses the units, or None.
         worded: what a line is: "cell", "node", or the kind of the units.
         against: what the logit is compared with.
-        tree_path: of a tree, or None.
     """
 
     label: int
@@ -159,11 +149,6 @@ class AdditiveTable:
 
     def check(self, page: str, image: str, class_name: str) -> None:
         """Hold the sums against the logits, or the paths through a tree against the probability.
-
-        Args:
-            page: that the table is on.
-            image: sample id.
-            class_name: of the label.
 
         Raises:
             ValueError: if they differ by more than 1e-4 of max(1, |logit|).
@@ -264,12 +249,6 @@ def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutp
 
     To its logit above the mean over classes, or above the threshold if multilabel; as the model itself has them where
     there is no weight matrix.
-
-    Args:
-        model: in evaluation mode.
-        units: of the model.
-        output: its logits and scores for B images.
-        label: the class.
     """
     if units.weight is not None:
         weight = against_others(units.weight.double().cpu(), getattr(model, "decision_threshold", None) is not None)
@@ -281,12 +260,7 @@ def contributions(model: InterpretableModel, units: UnitTable, output: ModelOutp
 
 
 def image_of(output: ModelOutput, row: int) -> ModelOutput:
-    """The output for one image of a batch, as a batch of one.
-
-    Args:
-        output: of the model.
-        row: of the image.
-    """
+    """The output for one image of a batch, as a batch of one."""
     rows = slice(row, row + 1)
     extras = {name: value[rows] for name, value in output.extras.items()}
     return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras)

@@ -51,10 +51,6 @@ def cautions(
 def share(box: Box | None, size: tuple[int, int]) -> float:
     """Share of an image in a box, 0 without one.
 
-    Args:
-        box: inclusive pixels.
-        size: ``(H, W)`` pixels of the image.
-
     Example:
         >>> share((0, 0, 3, 1), (4, 4)), share(None, (4, 4))
         (0.5, 0.0)
@@ -69,9 +65,6 @@ def best_similarities(sources: UnitSources) -> Tensor:
     """The highest unit score of each of up to 1,000 training images, drawn by class.
 
     They are remembered in the cache folder, for these weights, arguments and images.
-
-    Args:
-        sources: of the units.
 
     Returns:
         ``(n,)`` float64.

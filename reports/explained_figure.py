@@ -41,9 +41,6 @@ def explain(
         size: longer side of each photo in pixels.
         most: places to show.
 
-    Returns:
-        The picture of :func:`explained_figure`.
-
     Raises:
         ValueError: if the contributions do not sum to the logit, or the explainer does not support the model.
     """
@@ -59,10 +56,6 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     crop), the photo that stands for the unit (crop, photo), and what it adds to the logit less the mean over classes,
     with the other units at the same place. Bars have one scale. Of a tree, the lines are the nodes on the path of the
     image.
-
-    Args:
-        explained: the image.
-        subject: the model that explained it.
     """
     (table, rows), size = explained.tables[0], subject.size
     has_sources = any(row.source for row in rows)

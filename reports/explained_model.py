@@ -33,14 +33,10 @@ class Row:
     """A line of an additive table with its pictures.
 
     Args:
-        number: of the line, from 1.
-        line: what it adds.
-        name: of the unit or cell.
         same: names of others at the same place.
         view: what it saw of the image.
         part: in the box, where known.
         source: the photo that stands for the unit; None for cells, and where no training images are at hand.
-        flags: warnings.
     """
 
     number: int
@@ -63,17 +59,14 @@ class ExplainedImage:
     """One image and how its logits come about.
 
     Args:
-        sample_id: of the image.
         whole: the picture as the model sees it.
         photo: the same at the size of all pictures.
         truth: names of its classes, none if unknown.
         predictions: the predicted classes: one, none where the model abstains, any number if multilabel.
         correct: whether they are exactly those of the image; None if unknown.
         mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
-        abstains: whether the model decides nothing.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
         tables: of the classes with the largest logits, with their rows.
-        output: of the model, for one image.
     """
 
     sample_id: str
@@ -94,12 +87,7 @@ class ExplainedImage:
         return self.tables[0][0].label
 
     def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
-        """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree.
-
-        Args:
-            rows: of a table.
-            size: longer side in pixels.
-        """
+        """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree."""
         picture = fit(self.whole, size)
         seen = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
         return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in seen})
@@ -114,12 +102,8 @@ class ExplainedModel:
     """Explains images and units, each picture made once.
 
     Args:
-        model: in evaluation mode.
-        datamodule: an ``ImageDataModule`` of the data it was trained on, or of others.
         explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
         size: longer side of the pictures in pixels, at most 256.
-        class_names: of the K logits; by default the data's.
-        concept_names: of the concepts that units stand for; by default the data's.
 
     Raises:
         ValueError: if the explainer does not support the model or explains no units, or the size is out of range.
@@ -169,10 +153,6 @@ class ExplainedModel:
     def mistakes(self, predictions: Sequence[int], truth: Sequence[int]) -> tuple[tuple[str, str], ...]:
         """What an image shows instead of what is predicted: what it "is", or which labels are "missing" or "surplus".
 
-        Args:
-            predictions: predicted classes.
-            truth: classes of the image.
-
         Returns:
             Word and names of classes, nothing for a right prediction.
         """
@@ -198,11 +178,7 @@ class ExplainedModel:
         return best_similarities(self.sources) if similar else None
 
     def cautions(self, explained: ExplainedImage) -> list[str]:
-        """What to know before the explanation of an image is read.
-
-        Args:
-            explained: the image.
-        """
+        """What to know before the explanation of an image is read."""
         boxes, best = [row.view.box for row in explained.tables[0][1]], float(explained.output.scores.max())
         return cautions(boxes, self.model.geometry.image, best, self._reference, explained.uncropped)
 

@@ -9,12 +9,6 @@ from dataclasses import asdict, dataclass
 class Limits:
     """The most pages of each kind; where there are more, the pages say so.
 
-    Args:
-        images: explained.
-        units: with a page.
-        classes: with a page.
-        errors: shown on the page of errors.
-
     Raises:
         ValueError: if one is negative.
     """

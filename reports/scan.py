@@ -22,12 +22,10 @@ class Scan:
     """Outputs of n images.
 
     Args:
-        sample_ids: of the images.
         labels: the classes of each image, one unless the data are multilabel.
         logits: ``(n, K)`` float64.
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
-        threshold: the decision threshold of a multilabel model, else None.
     """
 
     sample_ids: list[str]
@@ -110,11 +108,6 @@ def scan(
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:
     """Show a model the images on which it was evaluated, as many at once as then.
 
-    Args:
-        model: an interpretable model.
-        datamodule: an ``ImageDataModule``; its loaders are as before afterwards.
-        result: content of ``metrics.json``.
-
     Returns:
         What it says of them, and their data set.
 
@@ -176,10 +169,6 @@ def cpu_threshold(model: InterpretableModel) -> Tensor | None:
 
 def samples_of(dataset: Any, sample_ids: Sequence[str]) -> list[Any]:
     """Samples by their ids.
-
-    Args:
-        dataset: with ``sample_ids`` in order.
-        sample_ids: wanted, in this order.
 
     Raises:
         ValueError: if the data set has no such sample.

@@ -26,11 +26,7 @@ class Source:
     """The photo that stands for a unit.
 
     Args:
-        view: what the unit saw of it.
-        sample_id: of the photo.
-        class_name: of the photo.
         part: in the box, where known.
-        origin: where the photo comes from.
         stale: whether the prototype has changed since it was projected onto the photo.
     """
 
@@ -43,12 +39,7 @@ class Source:
 
 
 def known_parts(units: UnitTable, datamodule: Any) -> list[str]:
-    """Names of the parts, to label boxes with; none for units that are means over the image, whose boxes are large.
-
-    Args:
-        units: of the model.
-        datamodule: an ``ImageDataModule``.
-    """
+    """Names of the parts, to label boxes with; none for units that are means over the image, whose boxes are large."""
     return [] if units.pool == "mean" and units.kind != "class" else list(datamodule.tables.part_names)
 
 
@@ -56,11 +47,7 @@ class UnitSources:
     """Finds and draws the photos of units, each once.
 
     Args:
-        model: in evaluation mode.
-        datamodule: an ``ImageDataModule``.
         explainer: makes the maps.
-        class_names: of the K logits.
-        size: longer side of the pictures in pixels.
         least_crop: of crops, as :func:`protometry.explanations.unit_view.unit_view` takes it.
     """
 
@@ -84,11 +71,7 @@ class UnitSources:
         return scan(self.model, self.datamodule, "projection", TRAINING_IMAGES)
 
     def of(self, units: Sequence[int]) -> dict[int, Source]:
-        """The photos of some units; none where there are no training images.
-
-        Args:
-            units: indices.
-        """
+        """The photos of some units; none where there are no training images."""
         if not self.there:
             return {}
         missing = [unit for unit in dict.fromkeys(units) if unit not in self._found]
@@ -98,12 +81,7 @@ class UnitSources:
         return {unit: self._found[unit] for unit in units}
 
     def draw(self, units: Sequence[int], samples: Sequence[Any]) -> list[Source]:
-        """What units saw of samples.
-
-        Args:
-            units: indices, one per sample.
-            samples: of the data.
-        """
+        """What units saw of samples."""
         drawn = []
         for first in range(0, len(samples), _CHUNK):
             some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]

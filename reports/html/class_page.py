@@ -31,12 +31,8 @@ class ClassSheet:
     All contributions are relative to the mean over classes, or to the threshold if multilabel, where they add up.
 
     Args:
-        label: the class.
-        images: of the class.
         right: how many of them the model gets right.
         lines: unit, weight or None, mean contributions.
-        rest: mean contributions of all other units.
-        bias: of the class, None for a tree.
         residual: mean parts of the logit that bypass the units, or None.
         logit: mean, the sum of all contributions where they add up.
         against: what the logit is compared with.
@@ -58,13 +54,7 @@ class ClassSheet:
 
 
 def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> None:
-    """Write a page for every class up to the limit, and the list of them.
-
-    Args:
-        site: of the report.
-        contents: of the report.
-        cards: sample id -> what a list of images shows of it.
-    """
+    """Write a page for every class up to the limit, and the list of them."""
     subject, seen = contents.subject, contents.seen
     sheets = [class_sheet(subject, seen, label) for label in contents.class_links]
     named = {unit for sheet in sheets for unit, *_ in sheet.lines}
@@ -82,11 +72,6 @@ def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> Non
 
 def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
     """What the page of a class shows.
-
-    Args:
-        subject: the model.
-        seen: what it says of the images.
-        label: the class.
 
     Raises:
         ValueError: if the lines do not sum to the mean logit.

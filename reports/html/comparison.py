@@ -38,13 +38,9 @@ class Side:
     """One of the two models.
 
     Args:
-        letter: A or B.
         title: what distinguishes it from the other.
         source: the evaluation that was read.
-        subject: the model.
-        files: of its evaluation.
         seen: what the model says of the images that are compared, in their order.
-        dataset: of its images.
     """
 
     letter: str
@@ -73,9 +69,6 @@ def build_comparison(
         compared: their paired differences.
         folder: of the pages; an earlier report in it is replaced.
         limits: of the images with a page; those on which the models disagree come first.
-
-    Returns:
-        The first page.
 
     Raises:
         FileExistsError: if the folder holds other files.
@@ -122,12 +115,7 @@ def _write(
 
 
 def comparison_folder(first: Result, second: Result) -> Path:
-    """Where pages of a comparison go: in ``compared`` of the first run, a folder for each pair of evaluations.
-
-    Args:
-        first: one evaluation.
-        second: the other.
-    """
+    """Where pages of a comparison go: in ``compared`` of the first run, a folder for each pair of evaluations."""
     away = os.path.relpath(second.path.resolve(), first.path.resolve().parent)
     return first.run / "compared" / f"{second.run.resolve().name}-{key_of(Path(away).as_posix())[:6]}"
 

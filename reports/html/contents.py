@@ -26,20 +26,11 @@ MOST = 5  # units that the share of a decision is about
 class Contents:
     """What all pages of a report draw on.
 
-    Args:
-        subject: the model, its data and the explainer.
-        files: of the evaluation.
-        limits: of the pages.
-
     Attributes:
         seen: what the model says of the evaluated images.
-        dataset: of these images.
         rows: positions of the images with a page.
         decided: ``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit.
         units: with a page, those that decide most first.
-        image_links: sample id -> page.
-        unit_links: unit -> page.
-        class_links: class -> page.
 
     Raises:
         ValueError: if the model is not the one that was evaluated.
@@ -74,35 +65,20 @@ def image_link(sample_id: str) -> str:
 
 
 def choose_images(seen: Scan, most: int) -> list[int]:
-    """Positions of the images to show: up to half of them wrong, the classes in turn, by the hash of their ids.
-
-    Args:
-        seen: what the model says of all images.
-        most: number of images.
-    """
+    """Positions of the images to show: up to half of them wrong, the classes in turn, by the hash of their ids."""
     wrong, right = ([i for i, correct in enumerate(seen.correct) if correct == wanted] for wanted in (False, True))
     chosen = spread(wrong, seen, max(most // 2, most - len(right)))
     return chosen + spread(right, seen, most - len(chosen))
 
 
 def choose_units(decided: Tensor, most: int) -> list[int]:
-    """The units with a page: those that decide most, in descending order, and none that decide nothing.
-
-    Args:
-        decided: ``(U,)`` float, by every unit.
-        most: number of units.
-    """
+    """The units with a page: those that decide most, in descending order, and none that decide nothing."""
     order: list[int] = decided.argsort(descending=True, stable=True)[:most].tolist()
     return [unit for unit in order if decided[unit] > 0]
 
 
 def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
-    """``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit.
-
-    Args:
-        subject: the model.
-        seen: what it says of the images.
-    """
+    """``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit."""
     total = seen.scores.new_zeros(seen.scores.shape[1])
     for label in sorted(set(seen.predicted)):
         rows = [row for row, predicted in enumerate(seen.predicted) if predicted == label]
@@ -111,14 +87,7 @@ def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
 
 
 def contributions_of(subject: ExplainedModel, seen: Scan, rows: Sequence[int], label: int) -> Tensor:
-    """``(n, U)`` float64 :func:`protometry.reports.additive.contributions` of all units to a class in some images.
-
-    Args:
-        subject: the model.
-        seen: what it says of the images.
-        rows: positions of the images.
-        label: the class.
-    """
+    """``(n, U)`` float64 :func:`protometry.reports.additive.contributions` of all units to a class in some images."""
     return contributions(subject.model, subject.units, _output(subject, seen, rows), label)
 
 
@@ -130,13 +99,7 @@ def _output(subject: ExplainedModel, seen: Scan, rows: Sequence[int]) -> ModelOu
 
 
 def spread(rows: list[int], seen: Scan, most: int) -> list[int]:
-    """Some of the images, the classes in turn.
-
-    Args:
-        rows: positions to choose from.
-        seen: for their classes.
-        most: number of images.
-    """
+    """Some of the images, the classes in turn."""
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: sample_key(seen.sample_ids[row])):
         groups[seen.labels[row]].append(row)

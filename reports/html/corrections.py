@@ -19,11 +19,9 @@ class Correction:
     """A correction and its effect.
 
     Args:
-        name: what was corrected.
         said: probability of the concept by the model, None for several at once.
         is_true: whether the image shows it, None for several at once.
         predicted: the class then.
-        logit: of it.
     """
 
     name: str
@@ -36,11 +34,6 @@ class Correction:
 @torch.no_grad()
 def corrections(subject: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[Correction]:
     """The corrections of the concepts that the model gets most wrong, each alone, then of all concepts at once.
-
-    Args:
-        subject: the model; nothing is returned for models without concepts to correct.
-        image: explained.
-        sample: with ``concepts``, what the image shows.
 
     Raises:
         ValueError: if correcting nothing changes the decision.

@@ -18,10 +18,6 @@ def errors_page(site: Site, contents: Contents) -> None:
     """Write the page: images by how far the wrong class is ahead, and pairs of classes by how often they are confused.
 
     If multilabel, images by how far a label is on the wrong side of the threshold, and labels by how often.
-
-    Args:
-        site: of the report.
-        contents: of the report.
     """
     subject, seen, ids = contents.subject, contents.seen, contents.seen.sample_ids
     wrong = [row for row, correct in enumerate(seen.correct) if not correct]
@@ -45,33 +41,19 @@ def errors_page(site: Site, contents: Contents) -> None:
 
 
 def most_confused(seen: Scan, wrong: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Pairs of classes, true and predicted, with the number of images that confuse them.
-
-    Args:
-        seen: what a model with one label per image says of all images.
-        wrong: positions of those that it gets wrong.
-    """
+    """Pairs of classes, true and predicted, with the number of images that confuse them."""
     pairs = Counter((truth, label) for row in wrong for truth in seen.labels[row] for label in seen.predictions[row])
     return [(*pair, count) for pair, count in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:PAIRS]]
 
 
 def most_mistaken(seen: Scan) -> list[tuple[int, int, int]]:
-    """Labels, with the number of images in which each is missing and in which it is surplus, the most first.
-
-    Args:
-        seen: what a multilabel model says of all images.
-    """
+    """Labels, with the number of images in which each is missing and in which it is surplus, the most first."""
     counts = [(label, *missing_and_surplus(seen, label)) for label in range(seen.logits.shape[1])]
     return sorted((each for each in counts if sum(each[1:])), key=lambda each: (-sum(each[1:]), each))[:PAIRS]
 
 
 def missing_and_surplus(seen: Scan, label: int) -> tuple[int, int]:
-    """The number of images that show a label that is not predicted, and that do not show it although it is.
-
-    Args:
-        seen: what a multilabel model says of all images.
-        label: the label.
-    """
+    """The number of images that show a label that is not predicted, and that do not show it although it is."""
     pairs = [(label in truth, label in said) for truth, said in zip(seen.labels, seen.predictions, strict=True)]
     return pairs.count((True, False)), pairs.count((False, True))
 

@@ -19,10 +19,7 @@ class EvaluationFiles:
     """The content of the folder of an evaluation.
 
     Args:
-        result: content of ``metrics.json``.
-        images: values of images, or None.
         items: "units", "classes" or "concepts" -> name -> key -> value, NaN where undefined.
-        figures: name -> picture.
         control: key -> the same metric of random maps, where the run was evaluated with them, too.
     """
 
@@ -35,9 +32,6 @@ class EvaluationFiles:
 
 def read_evaluation(folder: Path) -> EvaluationFiles:
     """Read the folder of an evaluation.
-
-    Args:
-        folder: with a ``metrics.json``.
 
     Raises:
         FileNotFoundError: if there is none.

@@ -20,10 +20,6 @@ from protometry.reports.scan import samples_of
 def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
     """Write a page for every chosen image, and the list of them.
 
-    Args:
-        site: of the report.
-        contents: of the report.
-
     Returns:
         Sample id -> what a list of images shows of it.
     """
@@ -67,12 +63,9 @@ class Bar:
     """A line of a table as a bar: what it adds begins where the last line ended, the branches of a tree at 0.
 
     Args:
-        name: of the line.
-        value: printed.
         left: of the bar, in percent of the scale.
         width: of the bar, in percent.
         kind: "for", "against" or "sum".
-        number: of the line, None for what is not a unit.
     """
 
     name: str
@@ -84,12 +77,7 @@ class Bar:
 
 
 def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:
-    """The tables of an image with their bars, all on one scale; none where there is nothing that adds up.
-
-    Args:
-        image: explained.
-        names: of the classes.
-    """
+    """The tables of an image with their bars, all on one scale; none where there is nothing that adds up."""
     added = [_added(table, rows) if table.bias is not None else [] for table, rows in image.tables]
     ends = [end for lines in added for end in accumulate((value for *_, value in lines), initial=0.0)]
     low, high = min(ends), max(ends)

@@ -26,17 +26,11 @@ class MetricRow:
     """One metric.
 
     Args:
-        name: in words.
         key: of the result, without its family.
-        question: what it asks.
         value: printed with its unit, or why it is undefined.
         interval: printed, empty without one.
-        count: of the values averaged.
         lacking: how many classes have no image, in words, or empty.
         control: the value of random maps, printed; empty where there is none, or it is the same.
-        better: which values are better, in a word.
-        best: the best values among the images shown.
-        worst: the worst of them.
     """
 
     name: str
@@ -54,10 +48,6 @@ class MetricRow:
 
 def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[MetricRow]]]:
     """Write the page.
-
-    Args:
-        site: of the report.
-        contents: of the report.
 
     Returns:
         Question and metrics of every family.

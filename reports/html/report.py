@@ -31,15 +31,6 @@ CARDS = 8  # images that are right, and images that are wrong, on the first page
 def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits = Limits()) -> Path:
     """Write the report of an evaluation.
 
-    Args:
-        subject: the model, its data and the explainer.
-        files: of the evaluation.
-        folder: of the report; an earlier report in it is replaced.
-        limits: of its pages.
-
-    Returns:
-        Its first page.
-
     Raises:
         FileExistsError: if the folder holds other files.
         ValueError: if a table does not add up to what the model says, naming page, image and class, the model is not

@@ -62,12 +62,7 @@ class Site:
         self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}
 
     def img(self, picture: Image.Image, alt: str) -> Markup:
-        """The element that shows a picture, which is written if it was not yet.
-
-        Args:
-            picture: at most 256 pixels wide and high, apart from figures.
-            alt: what it shows, for those who do not see it.
-        """
+        """The element that shows a picture, which is written if it was not yet."""
         content = hashlib.sha256(f"{picture.mode} {picture.size}".encode() + picture.tobytes()).digest()
         if content not in self._sources:
             self._sources[content] = self._source(picture)
@@ -88,11 +83,6 @@ class Site:
     def page(self, name: str, template: str, **context: Any) -> str:
         """Fill in a template.
 
-        Args:
-            name: of the file.
-            template: its name without ending.
-            context: what it shows.
-
         Returns:
             The text of the page, which is written if there is a folder.
         """
@@ -102,11 +92,7 @@ class Site:
         return text
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Write the list of all files, without which the report is not whole.
-
-        Args:
-            facts: arguments, listed next to the versions of libraries.
-        """
+        """Write the list of all files, without which the report is not whole."""
         if self.folder is not None:
             versions = {name: version(name) for name in ("torch", "torchvision", "pillow", "jinja2")}
             content = {"versions": versions, **facts, "files": dict(sorted(self.files.items()))}

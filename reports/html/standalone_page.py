@@ -19,11 +19,6 @@ from protometry.run_folder.atomic import write_atomic
 def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
     """Explain images, each by a picture and a page named after it, and numbered where such files are there already.
 
-    Args:
-        subject: the model.
-        samples: of the data, or photos.
-        folder: of the files.
-
     Returns:
         A line for each image: what the model sees in it, and where the files lie.
 
@@ -44,11 +39,6 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
 
 
 def standalone_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
-    """The text of the page.
-
-    Args:
-        explained: the image.
-        subject: the model that explained it.
-    """
+    """The text of the page."""
     tables = with_bars(explained, subject.class_names)
     return Site(None).page("", "standalone", image=explained, model=subject, tables=tables)

@@ -15,12 +15,7 @@ from protometry.reports.html.site import Site
 
 
 def tree_page(site: Site, contents: Contents) -> None:
-    """Write the page of the pruned tree, if the model has one.
-
-    Args:
-        site: of the report.
-        contents: of the report.
-    """
+    """Write the page of the pruned tree, if the model has one."""
     model = contents.subject.model
     if isinstance(model, DecidesByTree):
         nodes = contents.subject.units.active.nonzero().flatten().tolist()[: contents.limits.units]
@@ -29,10 +24,6 @@ def tree_page(site: Site, contents: Contents) -> None:
 
 def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:
     """The likeliest way at every node, the leaf at its end and the probability of reaching it.
-
-    Args:
-        subject: the model; None is returned for models without a tree.
-        image: explained.
 
     Raises:
         ValueError: if the probabilities of the leaves do not sum to 1, or their mixture is not what the model says.

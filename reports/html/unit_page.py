@@ -22,9 +22,7 @@ class UnitSheet:
     """What the page of a unit shows.
 
     Args:
-        name: what it is called.
         share: of all contributions to the predicted classes, by absolute value; None where they do not add up.
-        owners: names of the classes it belongs to.
         weights: class, name and weight, the largest by absolute value.
         nearest: heading, then score and picture of the images in which it is strongest.
         classes: name and number of the classes of the images in which it is strongest.
@@ -41,12 +39,7 @@ class UnitSheet:
 
 
 def unit_pages(site: Site, contents: Contents) -> None:
-    """Write a page for every chosen unit, and the list of them.
-
-    Args:
-        site: of the report.
-        contents: of the report.
-    """
+    """Write a page for every chosen unit, and the list of them."""
     if not contents.units:
         return
     units, items = contents.subject.units, contents.files.items
@@ -67,13 +60,7 @@ def unit_pages(site: Site, contents: Contents) -> None:
 
 
 def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitSheet:
-    """What the page of a unit shows.
-
-    Args:
-        contents: of the report.
-        unit: its index.
-        nearest: the images in which it is strongest.
-    """
+    """What the page of a unit shows."""
     subject, seen, table = contents.subject, contents.seen, contents.subject.units
     names = subject.class_names
     weights: list[tuple[int, str, float]] = []

@@ -20,11 +20,7 @@ TILE_WIDTH = NAME_WIDTH + BAR + (4 + 2 * SHOWN_FEATURES) * CELL
 
 
 def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
-    """What classes are made of, and, where structural grounding was measured, the classes that look most alike.
-
-    Args:
-        evaluated: the model and the results of its evaluation.
-    """
+    """What classes are made of, and, where structural grounding was measured, the classes that look most alike."""
     subject, keys = evaluated.subject, evaluated.metrics
     units, tables, class_names = subject.units, subject.datamodule.tables, subject.class_names
     if units.weight is None or not any(key.startswith("class_representation/") for key in keys):

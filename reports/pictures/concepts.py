@@ -46,11 +46,7 @@ class NamedUnits:
 
 
 def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
-    """How well concepts fit the classes, and what decided on six images, from all over the split.
-
-    Args:
-        evaluated: the model and the results of its evaluation.
-    """
+    """How well concepts fit the classes, and what decided on six images, from all over the split."""
     pictures, subject, dataset = {}, evaluated.subject, evaluated.dataset
     units, tables = subject.units, subject.datamodule.tables
     if histograms := importance_histograms(evaluated.items):

@@ -16,20 +16,11 @@ FAMILIES = (class_representation.FAMILY, intervention.FAMILY, concepts.FAMILY, f
 
 
 def evaluation_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
-    """The pictures of all families that have something to show, by name.
-
-    Args:
-        evaluated: the model and the results of its evaluation.
-    """
+    """The pictures of all families that have something to show, by name."""
     return {name: picture for family in FAMILIES for name, picture in family.draw(evaluated).items()}
 
 
 def write_pictures(pictures: Mapping[str, Image.Image], folder: Path) -> None:
-    """Write pictures as PNG files.
-
-    Args:
-        pictures: by the names of the files.
-        folder: of the evaluation.
-    """
+    """Write pictures as PNG files."""
     for name, picture in pictures.items():
         write_atomic(folder / f"{name}.png", png(picture))

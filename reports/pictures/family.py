@@ -21,8 +21,6 @@ class Evaluated:
         subject: what was evaluated, in evaluation mode.
         metrics: by key, as in ``metrics.json``.
         items: "units", "classes" or "concepts" -> key -> value of each, NaN where undefined.
-        split: of the data.
-        dataset: the evaluated images of the split.
         named: ``(M,)`` int64 units that stand for concepts, and the concept of each; None without any.
         class_explainer: makes the maps of classes that were evaluated, or None.
     """

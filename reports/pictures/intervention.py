@@ -35,11 +35,7 @@ def intervention_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
 
 @styled
 def intervention_curves(metrics: Mapping[str, Mapping[str, Any]]) -> Figure | None:
-    """Curves of correction side by side, the random order with a standard deviation over its trials.
-
-    Args:
-        metrics: of an evaluation, by key.
-    """
+    """Curves of correction side by side, the random order with a standard deviation over its trials."""
     by_title = {
         title: {order: metrics[key] for order in ORDERS if (key := f"intervention/area{panel}{order}") in metrics}
         for panel, title in PANELS.items()

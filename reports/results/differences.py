@@ -26,10 +26,6 @@ NOT_STATED = _NotStated()
 def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
     """The leaves of nested mappings that differ.
 
-    Args:
-        values: one mapping per result.
-        path: of the block that holds them.
-
     Returns:
         Place, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
 
@@ -51,9 +47,6 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
 
 def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
     """Differences as they are printed.
-
-    Args:
-        differences: place to values.
 
     Example:
         >>> named({"training.batch_size": [64, 32], "training.phases.joint.epochs": [6, NOT_STATED]})
@@ -92,12 +85,7 @@ def without(conditions: Mapping[str, Any], places: Collection[str], path: str = 
 
 
 def words_apart(results: Sequence[Result], by_dataset: bool = False) -> list[list[str]]:
-    """The few conditions that set results apart from others of their model, at most three, in words.
-
-    Args:
-        results: one per column or row of a table.
-        by_dataset: whether each data set has a table of its own.
-    """
+    """The few conditions that set results apart from others of their model, at most three, in words."""
     words = []
     for result in results:
         rivals = [
@@ -149,9 +137,6 @@ def listed_differences(results: Sequence[Result]) -> list[str]:
 
     Arguments and phases are compared among columns of one model only, settings of the data where all are on one data
     set, everything else among all.
-
-    Args:
-        results: one per column.
     """
     apart = ["model", "training.model", "training.phases"]
     apart += ["data"] if len({result.dataset for result in results}) > 1 else []  # settings of different data modules

@@ -37,10 +37,6 @@ class Measured:
 
     Args:
         value: None where undefined.
-        low: lower bound of the 95 % interval, or None.
-        high: upper bound, or None.
-        unit: such as ``"fraction"``.
-        higher_is_better: direction, or None.
         reason: why the value is undefined; None where it is not, and in older files.
     """
 
@@ -57,16 +53,10 @@ class Result:
     """One evaluation of one run.
 
     Args:
-        path: its ``metrics.json``.
         checkpoint: what was evaluated, below the folder of its run.
-        step: of the training.
-        model: class name.
         dataset: name of the data module's file.
-        fold: of cross-validation, or None.
         split: of the data.
         seed: of perturbations.
-        limit: number of images if not the whole split.
-        explainer: key of the explainer, or None.
         protocol: how the numbers were made.
         metrics: by key, with their baselines as :func:`with_baselines` gives them.
         skipped: key -> why it is not applicable.
@@ -163,9 +153,6 @@ class Result:
 def incomplete_training(training: Mapping[str, Any]) -> str | None:
     """A mark for results of a schedule that was cut short, None for others.
 
-    Args:
-        training: of a ``metrics.json``.
-
     Example:
         >>> incomplete_training({"complete": False, "phase": "joint", "projected": False})
         'cut short in joint, not projected'
@@ -178,21 +165,13 @@ def incomplete_training(training: Mapping[str, Any]) -> str | None:
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:
-    """Write strict JSON, completely or not at all; undefined numbers become null.
-
-    Args:
-        result: content of ``metrics.json``.
-        folder: made if it is not there.
-    """
+    """Write strict JSON, completely or not at all; undefined numbers become null."""
     text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
     write_atomic(folder / "metrics.json", text + "\n")
 
 
 def read_metrics(file: Path) -> Result:
     """Read one evaluation.
-
-    Args:
-        file: a ``metrics.json``.
 
     Raises:
         ValueError: as :func:`read_content`.
@@ -210,9 +189,6 @@ def read_metrics(file: Path) -> Result:
 
 def read_content(file: Path) -> dict[str, Any]:
     """The content of a ``metrics.json``, with None for what files had not from the beginning.
-
-    Args:
-        file: its path.
 
     Raises:
         ValueError: if the file is not strict JSON of this schema, naming every key that is wrong.
@@ -235,9 +211,6 @@ def without_images(entry: Mapping[str, Any]) -> str:
 
 def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """All entries of a ``metrics.json``, each followed by what it should be compared with.
-
-    Args:
-        metrics: key -> entry.
 
     Returns:
         The entries, and one for every lift over a baseline, for the majority baseline and for a centred cosine.

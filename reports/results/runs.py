@@ -61,9 +61,6 @@ def _runs_in(path: Path) -> list[Path]:
 def read(path: str | Path) -> Result:
     """Read one evaluation.
 
-    Args:
-        path: as for :func:`collect`.
-
     Returns:
         The result; where a run folder was named, with the other evaluations that it holds.
 
@@ -91,9 +88,6 @@ def evaluations(run: Path) -> list[Result]:
     run without) and the explainer of the model or of the run's first evaluation. Next are those with another explainer,
     then those of another checkpoint, of a part or of the validation split, and at the end those on other data than the
     run's.
-
-    Args:
-        run: its folder.
 
     Raises:
         ValueError: if a file is not strict JSON of this schema.
@@ -146,9 +140,6 @@ def passed_over(result: Result) -> str:
     """The other evaluations of a run, on a line: their folders, and what sets them apart from the one that was read.
 
     That is in what they differ, and how many metrics they have that it has not.
-
-    Args:
-        result: of the evaluation that stands for the run.
     """
     texts = []
     for other in result.others[:SHOWN]:

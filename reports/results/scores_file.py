@@ -23,9 +23,7 @@ class UnitScores:
     """Scores of n images.
 
     Args:
-        sample_ids: of the images.
         labels: names of their classes, as in ``images.csv``.
-        units: names of M units.
         values: ``(n, M)`` float32, what the head of the model reads.
     """
 
@@ -49,13 +47,7 @@ def refuse_format(form: Format | None) -> None:
 
 
 def write_scores(scores: UnitScores | None, folder: Path, form: Format | None) -> None:
-    """Write ``scores.csv`` or ``scores.parquet``: a row per image, its id, its label, and a column per unit.
-
-    Args:
-        scores: what to write, or None.
-        folder: of the evaluation; scores of an earlier one are removed.
-        form: of the file.
-    """
+    """Write ``scores.csv`` or ``scores.parquet``: a row per image, its id, its label, and a column per unit."""
     for name in get_args(Format):
         (folder / f"scores.{name}").unlink(missing_ok=True)
     if scores is None:

@@ -39,11 +39,7 @@ class ImageValues:
     values: NDArray[np.float64]
 
     def rows(self, sample_ids: Sequence[str]) -> NDArray[np.float64]:
-        """``(len(sample_ids), m)`` values of some images, in the requested order.
-
-        Args:
-            sample_ids: of images that are there.
-        """
+        """``(len(sample_ids), m)`` values of some images, in the requested order."""
         place = {name: index for index, name in enumerate(self.sample_ids)}
         chosen: NDArray[np.float64] = self.values[[place[name] for name in sample_ids]]
         return chosen
@@ -69,10 +65,6 @@ def _known(cell: Cell) -> Cell:
 def prediction_cells(prediction: Prediction, class_names: Sequence[str]) -> dict[str, Cell]:
     """The cells :data:`PREDICTION` of an image; several labels and their probabilities are joined.
 
-    Args:
-        prediction: of the image.
-        class_names: of the K logits.
-
     Example:
         >>> prediction_cells(Prediction((1,), (0,), (0.75,)), ["wren", "jay"])
         {'label': 'jay', 'prediction': 'wren', 'probability': 0.75, 'correct': 0}
@@ -88,12 +80,7 @@ def prediction_cells(prediction: Prediction, class_names: Sequence[str]) -> dict
 
 
 def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
-    """Write the files of an evaluation.
-
-    Args:
-        tables: rows of images, units, classes or concepts, by these names.
-        folder: of the evaluation.
-    """
+    """Write the files of an evaluation."""
     for name, rows in tables.items():
         write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
 
@@ -128,10 +115,6 @@ def by_kind(
 def by_item(columns: Mapping[str, Sequence[float]], names: Sequence[str] | None = None) -> Rows:
     """The rows of a file from its columns.
 
-    Args:
-        columns: key -> value of every item.
-        names: of the items; numbers from 0 if None.
-
     Example:
         >>> by_item({"alignment/purity": [0.5, 1.0]})
         {'0': {'alignment/purity': 0.5}, '1': {'alignment/purity': 1.0}}
@@ -147,9 +130,6 @@ def read_values(path: Path) -> ImageValues:
 
     Args:
         path: an ``images.csv``, or a file of items as its name says, whose names stand for sample ids.
-
-    Returns:
-        Its content.
 
     Raises:
         FileNotFoundError: if it is not there.

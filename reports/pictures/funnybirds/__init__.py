@@ -16,11 +16,7 @@ TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
 
 
 def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
-    """The spider plot, and parts with summed maps, boxes and what was evaluated side by side.
-
-    Args:
-        evaluated: the model and the results of its evaluation.
-    """
+    """The spider plot, and parts with summed maps, boxes and what was evaluated side by side."""
     metrics, explainer, subject = evaluated.metrics, evaluated.class_explainer, evaluated.subject
     if explainer is None or "funnybirds/sd" not in metrics:
         return {}

@@ -48,13 +48,9 @@ class Bird:
     """One image.
 
     Args:
-        name: of the sample.
         image: ``(3, H, W)`` float in [0, 1].
-        label: its class.
-        prediction: of the model.
         drops: ``(N,)`` float, by how much the logit of the label falls without each part.
         sets: ``(Q, N)`` bool, the minimal sufficient sets of the label.
-        explained: title -> explanation of the label.
     """
 
     name: str

@@ -22,10 +22,6 @@ FAMILY = "funnybirds/"
 def spider_plot(metrics: Mapping[str, Mapping[str, Any]], title: str) -> Figure | None:
     """All metrics on axes from 0 (centre) to 1, as Hesse et al. (2023) draw a model with its explanations.
 
-    Args:
-        metrics: of an evaluation, by key.
-        title: model and interface.
-
     Returns:
         The plot; None if a metric is missing. An undefined one has no point, and the outline continues with the next.
     """
