@@ -34,11 +34,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from protometry import datamodules
 from protometry.datamodules import SketchBirds
 from protometry.datamodules.dataset import ImageLoader
-from protometry.datamodules.export import Layout, export
 from protometry.datamodules.funnybirds.dataset import BirdTable
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.files import decode_image
+from tests.exports import Layout, export
 
 DATA = Path(os.environ.get("PROTOMETRY_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -1,12 +1,7 @@
-"""Verify a data root, or write SketchBirds in the layout of another data set.
-
-``python -m datamodules check --data protometry.datamodules.Cub200 --data.root DIR``
-``python -m datamodules export --layout cub --preset tiny --out DIR``
-"""
+"""Verify a data root: ``protometry datamodules check --data protometry.datamodules.Cub200 --data.root DIR``."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,19 +11,6 @@ from protometry.command_line.parser import StrictParser, from_shell
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.check.report import new_folder, show_check, write_check
-from protometry.datamodules.export import Layout, export
-from protometry.datamodules.sketch_birds import SketchBirds
-
-# what a run decides, not what the images are; `contexts` has another default for the layout nico
-SKIPPED = {"batch_size", "eval_batch_size", "num_workers", "seed", "task", "contexts"}
-NICO_CONTEXTS = 4
-READERS = {
-    "cub": "Cub200 --data.concept_selection all",
-    "cars196": "Cars196",
-    "awa2": "AwA2",
-    "nico": "Nico",
-    "funnybirds": "FunnyBirds",
-}
 
 
 def main(args: list[str] | None = None) -> None:
@@ -38,14 +20,10 @@ def main(args: list[str] | None = None) -> None:
         ValueError: if data or arguments are wrong.
         OSError: if something is missing, or a folder cannot be made.
     """
-    parser = StrictParser(prog="python -m datamodules", description="Verify or write data sets.")
+    parser = StrictParser(prog="protometry datamodules", description="Verify data sets.")
     commands = parser.add_subcommands(required=True)
     commands.add_subcommand("check", _check_parser(), help="verify a data root")
-    commands.add_subcommand("export", _export_parser(), help="write SketchBirds in the layout of another data set")
     config = parser.parse_args(args)
-    if config.subcommand == "export":
-        _export(config.export)
-        return
     if config.check.limit is not None and config.check.limit < 1:
         raise ValueError(f"Expected argument `limit` to be at least 1, but got {config.check.limit}.")
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # named so until 4.48
@@ -77,15 +55,6 @@ def _check_parser() -> ArgumentParser:
     return parser
 
 
-def _export_parser() -> ArgumentParser:
-    parser = StrictParser(description="Write SketchBirds in the layout of another data set.")
-    parser.add_argument("--layout", type=Layout, required=True, help="whose layout")
-    parser.add_argument("--out", type=str, required=True, help="folder that is missing or empty")
-    parser.add_argument("--contexts", type=int | None, default=None, help="backgrounds; nico: 4, else 0 (fixed)")
-    parser.add_class_arguments(SketchBirds, skip=SKIPPED)
-    return parser
-
-
 def _check(config: Namespace) -> None:
     folder = new_folder(config.out, config.data)
     try:
@@ -95,16 +64,6 @@ def _check(config: Namespace) -> None:
         raise
     write_check(check, folder)
     print(f"{show_check(check)}\n\n{folder / 'check.json'}, {folder / 'contact_sheet.png'}")
-
-
-def _export(config: Namespace) -> None:
-    options = config.as_dict()
-    layout, out, contexts = (options.pop(name) for name in ("layout", "out", "contexts"))
-    if contexts is None:
-        contexts = NICO_CONTEXTS if layout == "nico" else 0
-    birds = SketchBirds(**options, contexts=contexts)
-    export(layout, birds, Path(out))
-    print(f"Look at it: python -m datamodules check --data {READERS[layout]} --data.root {out}")
 
 
 if __name__ == "__main__":

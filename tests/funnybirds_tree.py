@@ -7,9 +7,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from protometry.datamodules.export import export
 from protometry.datamodules.funnybirds.data_module import FunnyBirds
 from protometry.datamodules.sketch_birds import SketchBirds
+from tests.exports import export
 
 
 def sketch_birds(classes: int = 8, per_class: int = 3, test: int = 4, size: int = 32) -> SketchBirds:

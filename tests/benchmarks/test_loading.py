@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from protometry.datamodules import Cub200
-from protometry.datamodules.export import export
 from protometry.datamodules.funnybirds.part_maps import label_codes
 from protometry.datamodules.photos.files import decode_image
+from tests.exports import export
 from tests.funnybirds_tree import make_funnybirds, read_funnybirds, sketch_birds
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "loading.py"

@@ -1,33 +1,19 @@
-"""``python -m datamodules``: what it checks and writes, and what it refuses."""
+"""``protometry datamodules``: what it checks, and what it refuses."""
 
-import inspect
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from protometry.datamodules import SketchBirds
 from protometry.datamodules.__main__ import main
-from protometry.datamodules.base import ImageDataModule
 from tests.photo_trees import cut, make_folders
 
 
 def check_cub(root, *flags):
-    return main(
-        [
-            "check",
-            "--data",
-            "protometry.datamodules.Cub200",
-            "--data.root",
-            str(root),
-            "--data.image_size",
-            "32",
-            *flags,
-        ]
-    )
+    data = ["--data=protometry.datamodules.Cub200", f"--data.root={root}", "--data.image_size=32"]
+    return main(["check", *data, *flags])
 
 
 def test_check(cub_tree, tmp_path, monkeypatch, capsys):
@@ -114,43 +100,7 @@ def test_settings_of_no_class(text, flags, said, tmp_path, monkeypatch, capsys):
     assert said.replace("FILE", "in/b.yaml") in capsys.readouterr().err
 
 
-def test_export_then_check(tmp_path, capsys):
-    sizes = ["--train_size=72", "--val_size=12", "--test_size=12", "--image_size=32"]
-    flags = ["--preset=tiny", "--num_birds=6", "--context_correlation=0", *sizes]
-    main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")])
-    assert f"check --data Nico --data.root {tmp_path / 'nico'}\n" in capsys.readouterr().out
-    kinds = {path.name for path in (tmp_path / "nico").glob("*/*")}
-    assert kinds == {"on grass", "in snow", "at water", "autumn"}
-    flags = ["--data.root", str(tmp_path / "nico"), "--data.image_size", "32", "--out", str(tmp_path / "out")]
-    main(["check", "--data", "Nico", *flags])
-    assert json.loads((tmp_path / "out/check.json").read_text())["images"] == 96
-
-
-def test_export_with_contexts(tmp_path):
-    flags = ["--preset=tiny", "--train_size=16", "--image_size=32", "--contexts=2", "--context_correlation=1"]
-    main(["export", "--layout", "nico", *flags, "--out", str(tmp_path / "nico")])
-    train = {path.parts[-3:-1] for path in (tmp_path / "nico").rglob("train_*.jpg")}
-    assert train == {(f"bird {i}", ("on grass", "in snow")[i % 2]) for i in range(8)}
-
-
-def test_every_option_of_the_birds_has_a_flag(capsys):
-    with pytest.raises(SystemExit):
-        main(["export", "--help"])
-    flags = set(re.findall(r"--(\w+)", capsys.readouterr().out))
-    assert flags >= set(inspect.signature(SketchBirds).parameters) - {
-        "task",
-        *ImageDataModule.__init__.__annotations__,
-    }
-    assert {"layout", "out", "image_size", "contexts"} <= flags
-
-
-def test_export_refuses_content(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    with pytest.raises(ValueError, match=r"Expected .*has content"):
-        main(["export", "--layout", "cub", "--preset", "tiny", "--out", str(tmp_path)])
-
-
-@pytest.mark.parametrize("flags", [[], ["check"], ["export", "--layout", "coco", "--out", "x"], ["tidy"]])
+@pytest.mark.parametrize("flags", [[], ["check"], ["tidy"]])
 def test_wrong_command_lines(flags, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(flags)
@@ -160,17 +110,7 @@ def test_wrong_command_lines(flags, capsys):
 
 @pytest.mark.slow
 def test_as_a_process(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "protometry",
-        "datamodules",
-        "check",
-        "--data",
-        "Cub200",
-        "--data.root",
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "protometry", "datamodules", "check", "--data=Cub200", f"--data.root={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == 2
     assert "to hold CUB_200_2011/images.txt" in done.stderr

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from protometry.datamodules import load_datamodule
-from protometry.datamodules.export import export
 from protometry.datamodules.sketch_birds import SketchBirds
 from protometry.metrics.suite import resolve
 from protometry.scripts import evaluate
+from tests.exports import export
 from tests.photo_trees import make_cars, write_attributes
 from tests.tiny_runs import fit, run_evaluation
 

@@ -16,7 +16,6 @@ from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtoc
 from protometry.callbacks.forward.observer import Observer
 from protometry.datamodules import FunnyBirds
 from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, InterventionDataset
-from protometry.datamodules.export import export
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
 from protometry.lightning_modules import ProtoPNet
@@ -24,6 +23,7 @@ from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.metrics.facts import Facts
 from protometry.metrics.functional import part_thresholds, target_pairs
 from tests.engine_runs import run_engine
+from tests.exports import export
 from tests.lightning_modules.registry import tiny_birds
 
 STRENGTH = torch.tensor([1.0, 2, 3, 4, 5])  # of the parts, in the logit of a planted model

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from protometry.datamodules import FunnyBirds, SketchBirds
-from protometry.datamodules.export import export
-from protometry.datamodules.export.funnybirds import label_colors, part_variants
 from protometry.datamodules.funnybirds.part_maps import LABEL_COLORS, label_codes
+from tests.exports import export
+from tests.exports.funnybirds import label_colors, part_variants
 from tests.photo_trees import fingerprint
 
 PARTS = ("beak", "eye", "foot", "tail", "wing")
@@ -154,10 +154,3 @@ def test_contexts_are_exported_as_pixels(tmp_path):
     export("funnybirds", birds, tmp_path / "out")
     back = FunnyBirds(str(tmp_path / "out"), image_size=32).dataset("test")
     assert (back.image(1) == birds.dataset("test").image(1)).all()
-
-
-def test_occluders_have_no_place(tmp_path):
-    birds = SketchBirds("tiny", image_size=32, train_size=16, test_size=2, occluders=0.5)
-    with pytest.raises(ValueError, match=r"`occluders` to be 0 for the layout funnybirds, but got 0\.5"):
-        export("funnybirds", birds, tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []

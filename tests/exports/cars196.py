@@ -1,35 +1,22 @@
 """SketchBirds in the layout of Stanford Cars (Krause et al. 2013), as torchvision has it."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.io import savemat
 
 from protometry.datamodules.cars196 import CORNERS, FOLDER, META, TEST, TRAIN
-from protometry.datamodules.export.images import all_images, padded_names, save_jpeg
-from protometry.datamodules.progress import track
-from protometry.datamodules.sketch_birds import SketchBirds
+from tests.exports.images import all_images, padded_names, save_jpeg
 
 HEADER = b"MATLAB 5.0 MAT-file".ljust(116)  # of a table; SciPy's own holds the time, and exports would differ by it
 
 
-def export_cars196(birds: SketchBirds, out: Path) -> None:
-    """Write images, their boxes and the names of the classes.
-
-    Images are numbered in either list; training and validation images are the list for training.
-
-    Args:
-        birds: what is written.
-        out: an empty folder, ``root`` for :class:`protometry.datamodules.Cars196`.
-    """
+def export_cars196(birds, out):
+    """Write images, their boxes and the names of the classes; the list for training has the validation images too."""
     folder = out / FOLDER
     tables = {"cars_train": f"devkit/{TRAIN}", "cars_test": TEST}
-    rows: dict[str, list[tuple[int | str, ...]]] = {part: [] for part in tables}
-    for source in track(all_images(birds), "writing images"):
+    rows = {part: [] for part in tables}
+    for source in all_images(birds):
         part = "cars_test" if source.dataset.split == "test" else "cars_train"
         name = f"{len(rows[part]) + 1:05d}.jpg"
         save_jpeg(source.dataset.image(source.index), folder / part / name)
@@ -41,7 +28,7 @@ def export_cars196(birds: SketchBirds, out: Path) -> None:
     _save_table(folder / "devkit" / META, class_names=np.array([padded_names(birds)], dtype=object))
 
 
-def _save_table(path: Path, **variables: Any) -> None:
+def _save_table(path, **variables):
     """Write a .mat file whose bytes follow from its content."""
     buffer = io.BytesIO()
     savemat(buffer, variables)
