@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from protometry.datamodules.photos.folders import by_folder
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
 from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.run_folder.settings import Effect
 
 FOLDER = "Animals_with_Attributes2"
 ARCHIVES = (Archive("https://cvml.ista.ac.at/AwA2/AwA2-data.zip", None, 13_000_000_000),)
@@ -84,7 +85,7 @@ class AwA2(PhotoDataModule):
         self,
         root: str,
         task: Literal["attributes", "single"] = "attributes",
-        download: bool = False,
+        download: Annotated[bool, Effect.NONE] = False,
         **photos: Any,
     ) -> None:
         check_choice("task", task, ("attributes", "single"))

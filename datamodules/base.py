@@ -11,7 +11,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from lightning import LightningDataModule
 
@@ -21,6 +21,7 @@ from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.continuity import ContinuityVariant
 from protometry.datamodules.views import SecondView, Stratified, TwoViews
+from protometry.run_folder.settings import Effect
 
 MOST_WORKERS = 1024  # processes; more bring a machine down
 LARGEST_SIDE = 4096  # pixels; one image then takes 200 MB, before any layer
@@ -73,10 +74,10 @@ class ImageDataModule(LightningDataModule, ABC):
     def __init__(
         self,
         image_size: int | tuple[int, int] = 224,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
-        seed: int = 0,
+        batch_size: Annotated[int, Effect.TRAINING] = 64,
+        eval_batch_size: Annotated[int | None, Effect.NONE] = None,
+        num_workers: Annotated[int, Effect.NONE] = 0,
+        seed: Annotated[int, Effect.TRAINING] = 0,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -144,6 +145,11 @@ class ImageDataModule(LightningDataModule, ABC):
     @abstractmethod
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the split's samples have."""
+
+    @property
+    def dataset_name(self) -> str:
+        """The data set in results: the file or package of its data module, such as ``cub200``."""
+        return type(self).__module__.removeprefix("protometry.datamodules.").split(".")[0]
 
     def excerpt(self, split: Split, limit: int) -> ImageDataset:
         """A few samples of a split, drawn by class: always the same ones (:class:`.Stratified`).

@@ -9,12 +9,9 @@ from typing import Any
 from protometry.callbacks.run.training_record import code_version, how_made
 from protometry.evaluation.request import DRAWN, Request
 from protometry.reports.results.metrics_json import UNRECORDED
+from protometry.run_folder.settings import Effect, arguments_with
 
-# settings of a data module that do not decide what an evaluated image is, or are stored elsewhere in the result
-INCIDENTAL = {
-    *("root", "download", "verify", "split_file", "fold", "image_size", "crop", "augmentation", "_class_path"),
-    *("batch_size", "eval_batch_size", "num_workers", "seed"),
-}
+ELSEWHERE = {"_class_path", "crop", "fold", "image_size", "split_file"}  # what other entries say of the data
 
 
 def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
@@ -53,12 +50,13 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
     checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
     best, settings, released = request.trained.path.stem == "best", datamodule.hparams, checkpoint.get("released")
+    unseen = arguments_with(type(datamodule), Effect.NONE, Effect.TRAINING) | ELSEWHERE
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     # what `auto` was resolved to
     divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
     return {
         "model": model["_class_path"].rsplit(".", 1)[-1],
-        "dataset": type(datamodule).__module__.removeprefix("protometry.datamodules.").split(".")[0],
+        "dataset": datamodule.dataset_name,
         "fold": trained.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {
@@ -73,7 +71,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             **({"inference": request.inference} if request.inference else {}),
             **evaluation.protocol,
             **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
-            "data": {name: value for name, value in settings.items() if name not in INCIDENTAL}
+            "data": {name: value for name, value in settings.items() if name not in unseen}
             | {**divided, "fingerprint": datamodule.fingerprint},
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": None if released else trained.get("seed"),

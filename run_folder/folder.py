@@ -14,7 +14,7 @@ from protometry.command_line.user_path import shown, user_path
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
-from protometry.run_folder.settings import FREE_DATA_ARGUMENTS, changed_arguments
+from protometry.run_folder.settings import Effect, arguments_with, changed_arguments
 
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 OF_A_RUN = (CONFIG, SPLIT, HISTORY, "checkpoints/*.ckpt", EVALUATION)  # what a run never overwrites
@@ -176,7 +176,7 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
     differing = []
     for section, requested, stored, free in (
         ("model", model, checkpoint["hyper_parameters"], LINKED_MODEL_ARGUMENTS),
-        ("data", data, checkpoint["datamodule_hyper_parameters"], FREE_DATA_ARGUMENTS),
+        ("data", data, checkpoint["datamodule_hyper_parameters"], arguments_with(data["class_path"], Effect.NONE)),
     ):
         if (theirs := stored.get("_class_path")) != (ours := requested["class_path"]):
             differing.append(f"{section}: {theirs} in the run, {ours} requested")

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from enum import Enum
+from pkgutil import resolve_name
+from typing import Any, get_type_hints
 
 from protometry.command_line.user_path import expand_paths
 
-FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result, and nor do these arguments of the data:
-FREE_DATA_ARGUMENTS = ("root", "num_workers", "eval_batch_size")
+FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result
+
+
+class Effect(Enum):
+    """The mark of an argument of a data module that does not decide both what is trained and what is evaluated.
+
+    It stands in the annotation, ``num_workers: Annotated[int, Effect.NONE] = 0``; arguments without it change results.
+    """
+
+    NONE = "changes no result"
+    TRAINING = "changes how a model is trained, but no image as an evaluation sees it"
+
+
+def arguments_with(kind: type | str, *effects: Effect) -> set[str]:
+    """Names of the arguments of a class and of its bases that have one of some marks.
+
+    Args:
+        kind: the class, or its import path.
+        effects: the marks.
+
+    Example:
+        >>> from typing import Annotated
+        >>> class Data:
+        ...     def __init__(self, root: Annotated[str, Effect.NONE], fold: int = 0) -> None: ...
+        >>> arguments_with(Data, Effect.NONE)
+        {'root'}
+    """
+    names: set[str] = set()
+    for base in (resolve_name(kind) if isinstance(kind, str) else kind).__mro__:
+        try:
+            hints = get_type_hints(base.__init__, include_extras=True)
+        except NameError:  # of what is imported for type checkers only: such a class has no marks
+            continue
+        names |= {name for name, hint in hints.items() if set(effects) & set(getattr(hint, "__metadata__", ()))}
+    return names
 
 
 def changed_settings(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
@@ -30,14 +65,14 @@ def changed_settings(stored: Mapping[str, Any], requested: Mapping[str, Any]) ->
         if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
             differing += _differences(section, before, now)
             continue
-        free = FREE_DATA_ARGUMENTS if section == "data" else ()
+        free = arguments_with(now["class_path"], Effect.NONE) if section == "data" else ()
         differing += changed_arguments(section, before, now, ("init_args",))
         differing += changed_arguments(section, before.get("init_args", {}), now.get("init_args", {}), free)
     return differing
 
 
 def changed_arguments(
-    section: str, stored: Mapping[str, Any], requested: Mapping[str, Any], free: tuple[str, ...] = ()
+    section: str, stored: Mapping[str, Any], requested: Mapping[str, Any], free: Collection[str] = ()
 ) -> list[str]:
     """The differences between arguments that both have.
 

@@ -24,9 +24,9 @@ from protometry.callbacks.phases.ranks import state_hash
 from protometry.command_line.user_path import shown
 from protometry.datamodules.sample import sample_key
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.settings import Effect, arguments_with
 
 KEY = "key.json"  # written last: where it is, the files are whole
-LOADING = {"batch_size", "eval_batch_size", "num_workers", "_class_path", "_instantiator"}  # changes no embedding
 TYPES = {"label": np.int64, "concepts": np.bool_, "class_targets": np.float32}  # and what else is kept of an image
 
 
@@ -61,7 +61,7 @@ def embed_training_images(trainer: Trainer, module: LightningModule, folder: Pat
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     loader = datamodule.projection_dataloader()
     names = loader.dataset.sample_ids
-    key = _key(module, datamodule, names)
+    key = _key(module, datamodule)
     shapes = _shapes(module, datamodule, len(names))
     if not trainer.strategy.broadcast((folder / KEY).is_file() and _read_key(folder) == key):
         if trainer.is_global_zero:
@@ -79,14 +79,16 @@ def embed_training_images(trainer: Trainer, module: LightningModule, folder: Pat
     return Embedded(*(_mapped(folder, name) for name in ("embeddings", targets, "concepts")))
 
 
-def _key(module: Any, datamodule: Any, names: list[str]) -> dict[str, Any]:
+def _key(module: Any, datamodule: Any) -> dict[str, Any]:
     """What decides the embeddings."""
-    settings = {name: repr(value) for name, value in datamodule.hparams.items() if name not in LOADING}
+    contents = datamodule.dataset("projection").contents
+    unseen = arguments_with(type(datamodule), Effect.NONE, Effect.TRAINING) | {"_class_path", "_instantiator"}
+    settings = {name: repr(value) for name, value in datamodule.hparams.items() if name not in unseen}
     return {
         "backbone": state_hash(module.backbone),
         "data": type(datamodule).__qualname__,
         "settings": settings,
-        "images": hashlib.sha256("\n".join(names).encode()).hexdigest(),
+        "images": hashlib.sha256("\n".join(contents).encode()).hexdigest(),
         "computed_with": [torch.__version__, module.device.type],
     }
 

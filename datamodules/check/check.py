@@ -139,12 +139,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         content = str(record["content_sha256"])
     elif limit is None:
         content = _sha256("\n".join(sorted(f"{key}\t{label}" for key, label in seen.items())))
-    return DataCheck(name, file_name(data), data.class_names, content, split_sha256, splits)
-
-
-def file_name(data: ImageDataModule) -> str:
-    """Name of the file or package of a data module, such as ``cub200``."""
-    return type(data).__module__.removeprefix("protometry.datamodules.").split(".")[0]
+    return DataCheck(name, data.dataset_name, data.class_names, content, split_sha256, splits)
 
 
 def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:

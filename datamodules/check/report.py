@@ -8,8 +8,9 @@ from pathlib import Path
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
-from protometry.datamodules.check.check import DataCheck, file_name
+from protometry.datamodules.check.check import DataCheck
 from protometry.datamodules.check.contact_sheet import contact_sheet
+from protometry.datamodules.photos.download import is_free
 
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:
@@ -27,22 +28,18 @@ def new_folder(out: str | None, data: ImageDataModule) -> Path:
         ValueError: if the folder has content or lies below the data root.
         OSError: if it cannot be made.
     """
-    names = (f"{file_name(data)}-{number}" if number > 1 else file_name(data) for number in count(1))
-    folder = user_path(out) if out else next(filter(_is_free, (Path("runs/check") / name for name in names)))
+    names = (f"{data.dataset_name}-{number}" if number > 1 else data.dataset_name for number in count(1))
+    folder = user_path(out) if out else next(filter(is_free, (Path("runs/check") / name for name in names)))
     root = data.hparams.get("root")
     if root is not None and folder.resolve().is_relative_to(user_path(root).resolve()):
         raise ValueError(f"Expected argument `out` to lie outside the data, but {folder} is below {root}.")
-    if not _is_free(folder):
+    if not is_free(folder):
         raise ValueError(
             f"Expected argument `out` to be a folder that is missing or empty, but {folder} has content. Choose "
             "another with `--out`."
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _is_free(folder: Path) -> bool:
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def write_check(check: DataCheck, folder: Path) -> None:

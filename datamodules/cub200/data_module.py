@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.cub200.concepts import FIXED, FIXED_FROM, Selection
@@ -11,6 +11,7 @@ from protometry.datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, REMED
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.splits import Scheme
 from protometry.datamodules.transforms.photo import Crop
+from protometry.run_folder.settings import Effect
 
 
 class Cub200(PhotoDataModule):
@@ -43,7 +44,7 @@ class Cub200(PhotoDataModule):
         crop: Crop = "none",
         concept_selection: Selection = "fixed",
         concept_level: Literal["class", "image"] = "class",
-        download: bool = False,
+        download: Annotated[bool, Effect.NONE] = False,
         **photos: Any,
     ) -> None:
         check_choice("scheme", scheme, ("cv70", "official"))

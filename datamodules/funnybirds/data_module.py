@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from protometry.datamodules.funnybirds.dataset import FunnyBirdsDataset
 from protometry.datamodules.funnybirds.files import check_files
@@ -20,6 +20,7 @@ from protometry.datamodules.funnybirds.tables import (
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.download import Archive
 from protometry.datamodules.photos.problems import Problems
+from protometry.run_folder.settings import Effect
 
 ARCHIVES = (Archive(URL, None, 1_600_000_000),)
 
@@ -47,7 +48,11 @@ class FunnyBirds(PhotoDataModule):
     promised_classes = OFFICIAL_CLASSES
 
     def __init__(
-        self, root: str, image_size: int | tuple[int, int] = 256, download: bool = False, **photos: Any
+        self,
+        root: str,
+        image_size: int | tuple[int, int] = 256,
+        download: Annotated[bool, Effect.NONE] = False,
+        **photos: Any,
     ) -> None:
         super().__init__(root, image_size=image_size, **photos)
         self.download = download

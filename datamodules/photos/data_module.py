@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
@@ -26,6 +26,7 @@ from protometry.datamodules.sample import Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
 from protometry.datamodules.transforms.placement import GeometryPreset
+from protometry.run_folder.settings import Effect
 
 
 class PhotoDataModule(ImageDataModule, ABC):
@@ -61,14 +62,14 @@ class PhotoDataModule(ImageDataModule, ABC):
 
     def __init__(  # noqa: PLR0913 - one flat list, so that every knob is one flag
         self,
-        root: str,
+        root: Annotated[str, Effect.NONE],
         fold: int | None = 0,
         split_file: str | None = None,
         exclude: Sequence[str] = (),
         geometry: GeometryPreset = "stretch",
         variant: PhotoVariant = "paper",
-        augmentation: Augmentation = "geometric_photometric",
-        verify: Verify = "decode",
+        augmentation: Annotated[Augmentation, Effect.TRAINING] = "geometric_photometric",
+        verify: Annotated[Verify, Effect.NONE] = "decode",
         **loading: Any,
     ) -> None:
         super().__init__(**loading)

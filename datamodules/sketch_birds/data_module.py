@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -40,10 +40,7 @@ class SketchBirds(ImageDataModule):
         profile: probability that far eye and far wing are left out.
         task: "classes" (one label, soft targets) or "attributes" (multi-label: which attributes the image shows).
         scene_seed: seed of the data itself; ``seed`` only orders the training images.
-        batch_size: images per process and training step.
-        eval_batch_size: images per process and evaluation step; ``batch_size`` if None.
-        num_workers: loader processes.
-        seed: seed of the run.
+        loading: the other arguments of :class:`.ImageDataModule`.
 
     Raises:
         ValueError: if a number is out of range or no class table keeps the rules.
@@ -72,14 +69,11 @@ class SketchBirds(ImageDataModule):
         profile: float = 0.5,
         task: Literal["classes", "attributes"] = "classes",
         scene_seed: int = 0,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
-        seed: int = 0,
+        **loading: Any,
     ) -> None:
         sizes = {"train_size": train_size, "val_size": val_size, "test_size": test_size}
         numbers = preset_numbers(preset, num_birds=num_birds, image_size=image_size, **sizes)
-        super().__init__(numbers.image_size, batch_size, eval_batch_size, num_workers, seed)
+        super().__init__(image_size=numbers.image_size, **loading)
         check_choice("task", task, ("classes", "attributes"))
         check_choice("test_context", test_context, ("uniform", "anti"))
         if scene_seed < 0:

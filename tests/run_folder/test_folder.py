@@ -123,7 +123,8 @@ MODEL = {
 }
 DATA = {
     "class_path": "protometry.datamodules.Cub200",
-    "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0, "split_file": "~/s.json"},
+    "init_args": {"root": "a", "fold": 0, "image_size": [32, 64], "num_workers": 0, "split_file": "~/s.json"}
+    | {"verify": "decode", "download": False},
 }
 
 
@@ -146,6 +147,7 @@ def changed(part, **arguments):
         (MODEL, DATA),
         (changed(MODEL, num_classes=None, image_size=None), DATA),
         (MODEL, changed(DATA, root="b", num_workers=4, eval_batch_size=1)),
+        (MODEL, changed(DATA, verify="header", download=True)),
         (MODEL, changed(DATA, image_size=(32, 64))),
         (changed(MODEL, added_since=3), DATA),
         (MODEL, changed(DATA, split_file=str(Path.home() / "s.json"))),  # older checkpoints have it as typed
@@ -165,7 +167,7 @@ def test_equal_settings(model, data, path):
         (
             MODEL,
             DATA | {"class_path": "protometry.datamodules.SketchBirds"},
-            "data: .*Cub200 in the run, .*SketchBirds req",
+            "data: protometry.datamodules.Cub200 in the run, protometry.datamodules.Sk",
         ),
         (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the run, 1 reque"),
     ],

@@ -35,7 +35,8 @@ def read_settings(runs):
             if flag == "--config":
                 settings[run.name] |= yaml.safe_load(Path(value).read_text()) or {}
             elif flag == "--data.root":
-                settings[run.name]["data"] = {"init_args": {"root": value}}
+                data = {"class_path": "protometry.datamodules.Cub200", "init_args": {"root": value}}
+                settings[run.name]["data"] = data
             else:
                 settings[run.name][flag[2:]] = value
     return settings
