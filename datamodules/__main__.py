@@ -34,11 +34,7 @@ class _CheckParser(StrictParser):
     """Takes every config that ``train.py fit`` takes, and of one with the key ``data`` nothing about model and run."""
 
     def parse_string(self, content: str, *args: Any, **options: Any) -> Namespace:
-        """Parse the text of a config.
-
-        Returns:
-            The settings.
-        """
+        """Parse the text of a config."""
         settings = get_loader("yaml")(content)
         if isinstance(settings, dict) and "data" in settings:
             content = yaml.safe_dump({key: settings[key] for key in ("data", "limit", "out") if key in settings})

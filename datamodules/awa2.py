@@ -45,7 +45,6 @@ class AwA2Dataset(AttributedDataset):
 
     Args:
         root: the folder ``Animals_with_Attributes2`` or the one that holds it; only read.
-        multi_label: whether ``labels``, the visible predicates, are the logits of a model, not the animals.
         transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
 
     Raises:
@@ -127,10 +126,7 @@ def _read_photos(folder: Path) -> PhotoTable:
 
 
 def read_predicates(folder: Path) -> ClassAttributes:
-    """Read the names of the predicates and both matrices.
-
-    Returns:
-        The visible predicates of the animals in ``classes.txt``.
+    """Read the names of the visible predicates and both matrices.
 
     Raises:
         FileNotFoundError: if a table is missing.

@@ -115,7 +115,7 @@ class ImageDataModule(LightningDataModule, ABC):
             ValueError: if a field is out of range.
 
         Example:
-            >>> from datamodules import SketchBirds
+            >>> from protometry.datamodules import SketchBirds
             >>> birds = SketchBirds("tiny")
             >>> birds.configure_loaders(split="val", limit=4)
             >>> len(birds.test_dataloader().dataset)

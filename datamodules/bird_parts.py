@@ -32,10 +32,7 @@ FIRST_OBJECT_CODE = 32
 
 
 def shape_and_color(part: str, variant: int) -> tuple[int, int | None]:
-    """Split a variant index into shape and colour.
-
-    Returns:
-        Index of the shape and index of the colour, None for parts with a fixed colour.
+    """Split a variant index into the indices of shape and colour, None for parts with a fixed colour.
 
     Example:
         >>> shape_and_color("tail", 4), shape_and_color("wing", 3), shape_and_color("beak", 3)

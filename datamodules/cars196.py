@@ -117,10 +117,7 @@ class Cars196(PhotoDataModule):
 
 
 def read_cars(root: str) -> CarTable:
-    """Read and compare the tables.
-
-    Returns:
-        The tables; without the classes of the test photos, the training photos alone.
+    """Read and compare the tables; without the classes of the test photos, there are the training photos alone.
 
     Raises:
         FileNotFoundError: if the folder or a table is missing.

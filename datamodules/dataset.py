@@ -106,7 +106,6 @@ class ImageLoader(DataLoader[Any]):
     """Batches of an :class:`ImageDataset`, with float images or what was kept in their place.
 
     Args:
-        dataset: the data set.
         device: where uint8 pixels become float images; other fields stay on the CPU.
         options: of :class:`torch.utils.data.DataLoader`.
     """
@@ -164,13 +163,7 @@ def _unchanged(batch: Batch) -> Batch:
 
 
 def image_tensor(pixels: Tensor) -> Tensor:
-    """Pixels as an image.
-
-    Args:
-        pixels: ``(..., H, W, 3)`` uint8 RGB.
-
-    Returns:
-        ``(..., 3, H, W)`` float32 in 0..1.
+    """Pixels ``(..., H, W, 3)`` uint8 RGB as an image ``(..., 3, H, W)`` float32 in 0..1.
 
     Example:
         >>> image_tensor(torch.tensor([[[0, 51, 255]]], dtype=torch.uint8)).flatten().tolist()
@@ -199,14 +192,9 @@ def with_float_images(batch: Batch, device: torch.device = CPU) -> Batch:
 
 
 class ExactSampler(DistributedSampler[Any]):
-    """Evaluation order: rank r sees samples r, r + W, r + 2W, ... without padding or dropping.
+    """Evaluation order: rank r of W sees samples r, r + W, r + 2W, ... without padding or dropping.
 
     Lightning leaves a ``DistributedSampler`` alone, and the one it would inject counts some samples twice.
-
-    Args:
-        dataset: the data set.
-        rank: this process.
-        world_size: number of processes W.
 
     Raises:
         ValueError: if there are fewer samples than processes, which would leave a process without a batch.
@@ -239,11 +227,7 @@ class EpochSampler(DistributedSampler[Any]):
     permutation is padded with its own first entries so that every rank has equally many batches.
 
     Args:
-        dataset: the data set.
         epoch: called at the start of each pass.
-        seed: seed of the run.
-        rank: this process.
-        world_size: number of processes.
 
     Example:
         >>> first = list(EpochSampler(range(4), lambda: 3, seed=0))

@@ -42,10 +42,6 @@ class ImageFolderDataset(AttributedDataset):
     """The photos below a folder, as an evaluation sees them; see :class:`ImageFolder` for layouts and classes.
 
     Args:
-        root: the folder; only read.
-        layout: ``folders`` or ``flat``.
-        class_file: fixes the order of classes.
-        attribute_table: makes the attributes of a class the labels.
         parts: whether ``train/``, ``val/`` and ``test/`` in ``root`` are the official parts; a root that is one of them
             is then an error.
         transform: what makes the model's frame; by default, photos are resized to 224 x 224 pixels.
@@ -217,13 +213,7 @@ def _classes(folder: Path, layout: Layout, class_file: str | None) -> tuple[list
 
 
 def read_classes(path: Path) -> tuple[list[str], list[str]]:
-    """Read a class file.
-
-    Args:
-        path: a file with one class per line, as its name alone or as ``wnid name``.
-
-    Returns:
-        The keys (the wnid, else the name) and the names, in order.
+    """The keys (wnids, else names) and the names in a file with one class per line, as its name or as ``wnid name``.
 
     Raises:
         FileNotFoundError: if there is no such file.

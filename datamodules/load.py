@@ -39,9 +39,6 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
             its code. Modules in the folder of a run are never imported.
         changes: arguments of the data module that override the run's, such as ``root``.
 
-    Returns:
-        The data module, not yet set up.
-
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is not a checkpoint of this project, or names a class that is not allowed or not a data
@@ -71,9 +68,6 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         config: a yaml file with the key ``data``: its ``class_path`` and perhaps ``init_args``.
         image_size: of the model; the config must have the same, or none.
         changes: arguments that replace the described ones, such as ``root``.
-
-    Returns:
-        The data module, not yet set up.
 
     Raises:
         ValueError: if the file is no such config, or if there is no such class, it is no data module or does not take

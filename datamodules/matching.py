@@ -27,10 +27,7 @@ def plain_name(name: str) -> str:
 
 
 def match_classes(names: Sequence[str], trained: Sequence[str]) -> list[int]:
-    """The logit of every class of some data.
-
-    Returns:
-        For each class of the data the index of its logit, -1 where the model has none.
+    """The index of the logit of every class of some data, -1 where the model has none.
 
     Raises:
         ValueError: if no class matches, or two classes of one side have the same plain name.
@@ -60,7 +57,6 @@ class Matched(Chosen):
     """The samples of a data set that a model trained on other classes can get right, labelled by its logits.
 
     Args:
-        dataset: the data set.
         classes: for each class of the data the index of its logit, or -1 to leave its images out. With several labels
             per image, no image is left out, and every logit must be there.
         multi_label: whether classes are labels and an image may have several.

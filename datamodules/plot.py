@@ -21,11 +21,8 @@ POINT_RADIUS = 3
 def plot_sample(sample: Sample, size: int = 384) -> Image.Image:
     """Draw a sample with its box (yellow), points and parts (a colour each) and the outline of its mask (pink).
 
-    Returns:
-        An RGB picture with the sides of the image in proportion.
-
     Example:
-        >>> from datamodules import SketchBirds
+        >>> from protometry.datamodules import SketchBirds
         >>> plot_sample(SketchBirds("tiny").dataset("test")[0], size=192).size
         (192, 192)
     """
@@ -59,13 +56,7 @@ def plot_sample(sample: Sample, size: int = 384) -> Image.Image:
 
 
 def image_pixels(image: Tensor) -> Tensor:
-    """An image as pixels, rounded; the inverse of :func:`protometry.datamodules.dataset.image_tensor`.
-
-    Args:
-        image: ``(..., 3, H, W)`` float32 in 0..1.
-
-    Returns:
-        ``(..., H, W, 3)`` uint8 RGB.
+    """An image ``(..., 3, H, W)`` in 0..1 as pixels ``(..., H, W, 3)``, rounded; the inverse of :func:`.image_tensor`.
 
     Example:
         >>> image_pixels(torch.tensor([0.0, 0.2, 1.0]).view(3, 1, 1)).flatten().tolist()

@@ -21,7 +21,6 @@ class Field(NamedTuple):
     """What a tensor of a sample looks like.
 
     Args:
-        dtype: its type.
         shape: its shape without the batch axis: numbers, or the letters H, W (image), K (logits), N (parts) and L
             (concepts).
         flags: capability flags, any one of them announces the field; none for fields that every sample has.
@@ -140,13 +139,9 @@ class ClassTables:
         part_group_names: names of the G groups in which left and right are one part.
         part_to_group: ``(N,)`` int64 index into ``part_group_names``.
         label_map_codes: part -> its codes in ``label_map``; 32 + i is background object i, 255 a blend of colours.
-        concept_names: names of the L concepts.
         concept_to_part: ``(L,)`` int64 index into ``part_group_names``, -1 for a concept of no single part.
         class_concepts: ``(S, L)`` float in 0..1, strength of the concept.
-        class_concepts_binary: ``(S, L)`` bool.
-        concept_source: where ``class_concepts_binary`` comes from.
         class_attributes: ``(S, A)`` float in 0..1, all attributes, before L concepts were selected.
-        attribute_names: names of the A attributes.
         context_names: names of the background contexts that ``context`` counts.
     """
 

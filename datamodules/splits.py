@@ -32,10 +32,8 @@ class Population:
     """The samples that are divided.
 
     Args:
-        dataset: name of the data set.
         ids: sample ids in their canonical order (official number, or sorted path).
         strata: class index of each sample.
-        class_names: name of each class index, for messages.
         excluded: ids the user left out; they are not among ``ids``.
 
     Example:
@@ -77,14 +75,7 @@ class Splits:
     """A division of a population: one test list and one validation list per fold; train is everything else.
 
     Args:
-        dataset: name of the data set.
-        scheme: how it was made.
-        seed: seed it was made with.
-        content_sha256: fingerprint of the population.
-        test: test ids.
-        val: validation ids of each fold.
         rest: ids in neither the test list nor any validation list.
-        exclude: ids that were left out beforehand.
     """
 
     dataset: str
@@ -103,10 +94,8 @@ class Splits:
     def indices(self, population: Population, fold: int | None) -> dict[str, list[int]]:
         """Positions in the population of each part of one fold, in the population's order.
 
-        Args:
-            population: the samples this split was made of.
-            fold: which validation list to hold out; None trains on everything that is not test, and so does 0, the
-                default of data modules, where there is no such list.
+        Fold None trains on everything that is not test, and so does 0, the default of data modules, where there is no
+        validation list.
 
         Returns:
             ``{"train": [...], "val": [...], "test": [...]}``, disjoint and together complete.
@@ -140,13 +129,10 @@ class Splits:
 
 
 def cv70(population: Population) -> Splits:
-    """Split 70/30 with stratified folds on the 70 %.
+    """Split 70/30 with four stratified folds, which together are the whole 70 %.
 
     Schlinge et al. 2025, *QuanProto*, after Raschka 2018: ``train_test_split(train_size=.7)`` and then
     ``StratifiedKFold`` over the training ids in their original order, both stratified by class.
-
-    Returns:
-        The split with four validation lists; together they are the whole 70 %.
 
     Raises:
         ValueError: if a class has fewer than four samples in all, or in the 70 %.
@@ -172,17 +158,10 @@ def cv70(population: Population) -> Splits:
 
 
 def official(population: Population, is_test: Sequence[bool]) -> Splits:
-    """Keep the data set's own test part and hold out validation samples of every class by hash.
+    """Keep the data set's own test part and hold out validation samples of every class by hash, for one fold.
 
     Per class the ``max(1, round(.2 n))`` training ids with the smallest SHA-256 of ``42:sample_id`` are validation, a
     rule that needs no minimum number of samples and no order. Validation never equals test.
-
-    Args:
-        population: the samples.
-        is_test: whether the data set calls the sample test.
-
-    Returns:
-        The split with one validation list.
 
     Example:
         >>> toy = Population("toy", list("abcd"), [0, 0, 0, 0], ["x"])
@@ -211,14 +190,7 @@ def given(population: Population, scheme: str, seed: int, test: Sequence[str], v
 
 
 def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
-    """Weights n / (K n_c) that give every class the same say.
-
-    Args:
-        labels: class index of each training sample, n in all.
-        num_classes: K.
-
-    Returns:
-        ``(K,)`` float32; 1 for balanced data, and where there are no training samples.
+    """``(K,)`` weights n / (K n_c) that give every class the same say; 1 where there are no training samples.
 
     Example:
         >>> class_weights([0, 0, 0, 1], 2)
@@ -231,10 +203,7 @@ def class_weights(labels: Sequence[int], num_classes: int) -> Tensor:
 
 
 def read_splits(path: str | Path) -> Splits:
-    """Read a ``split.json``.
-
-    Returns:
-        The split, not yet compared with any data (see :func:`require_same_content`).
+    """Read a ``split.json``, not yet compared with any data (see :func:`require_same_content`).
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -273,16 +242,7 @@ def require_same_data_set(splits: Splits, dataset: str) -> None:
 
 
 def require_same_content(splits: Splits, population: Population, file: str, folder: Path) -> Splits:
-    """Stop if a split was made of other samples.
-
-    Args:
-        splits: content of ``file``.
-        population: the samples there are.
-        file: the split file, of a run or given by the user.
-        folder: of the samples.
-
-    Returns:
-        The split, with its ids in the form :func:`.nfc`.
+    """The split in ``file``, its ids in the form :func:`.nfc`, unless it was made of other samples.
 
     Raises:
         ValueError: with how many samples are gone or new and the first of them.

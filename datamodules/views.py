@@ -54,10 +54,6 @@ class Stratified(Chosen):
     hashes of sample ids decide. So the choice depends on ids and classes only, not on the order of the data, and a
     smaller limit chooses from what a larger one does.
 
-    Args:
-        dataset: the data set.
-        limit: number of samples; all if there are fewer.
-
     Raises:
         ValueError: if ``limit`` is below 1.
     """
@@ -71,15 +67,7 @@ class Stratified(Chosen):
 
 
 def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: int) -> list[int]:
-    """A few samples of every class, see :class:`Stratified`.
-
-    Args:
-        labels: ``(n,)`` class of each sample.
-        keys: ``(n,)`` hash of each sample.
-        limit: how many; all if there are fewer.
-
-    Returns:
-        Positions of samples, in ascending order.
+    """Rows of a few samples of every class in ascending order, see :class:`Stratified`; ``keys`` are hashes.
 
     Example:
         >>> labels, keys = np.array([0, 1, 0, 1, 0, 0]), np.array([5, 1, 3, 2, 4, 0])
@@ -121,13 +109,7 @@ class View(ImageDataset):
 
 
 class SecondView(View):
-    """A data set whose samples also carry ``second_view``, the continuity view.
-
-    Args:
-        dataset: the data set, without augmentation.
-        variant: of the view, see :func:`protometry.datamodules.transforms.continuity.continuity_view`.
-        seed: of the view.
-    """
+    """A data set, not augmented, whose samples also carry ``second_view``, see :func:`.continuity_view`."""
 
     def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
         self.dataset, self.variant, self.seed = dataset, variant, seed
@@ -142,12 +124,7 @@ class SecondView(View):
 
 
 class TwoViews(View):
-    """A training data set whose samples are two colour augmentations of one geometry, ``image`` and ``second_view``.
-
-    Args:
-        dataset: the data set, at most geometrically augmented.
-        seed: of the views, see :func:`.training_views`.
-    """
+    """A training data set in two colour augmentations of one geometry, ``image`` and ``second_view``."""
 
     def __init__(self, dataset: ImageDataset, seed: int) -> None:
         self.dataset, self.seed = dataset, seed

@@ -36,32 +36,13 @@ styled = context(
 
 
 def chart(width: int, height: int, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with panels of one size.
-
-    Args:
-        width: of a panel in pixels.
-        height: of a panel in pixels.
-        rows: of panels.
-        columns: of panels.
-
-    Returns:
-        The figure, and the axes of its panels row by row.
-    """
+    """A figure with panels of ``width`` x ``height`` pixels, and their axes row by row."""
     figure = Figure((columns * width / DPI, rows * height / DPI), DPI, layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, list[float]]:
-    """Axes from 0 in the centre to 1, clockwise from the top.
-
-    Args:
-        figure: that they are in.
-        labels: of the axes.
-        place: in the figure: rows, columns and number of the panel.
-
-    Returns:
-        The panel, and the angle of every axis.
-    """
+    """Axes from 0 in the centre to 1, clockwise from the top, and the angle of every axis."""
     angles = [2 * math.pi * index / len(labels) for index in range(len(labels))]
     axes: Any = figure.add_subplot(*place, projection="polar")
     axes.set_theta_zero_location("N")
@@ -74,11 +55,7 @@ def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = 
 
 
 def to_picture(figure: Figure) -> Image.Image:
-    """A figure as an 8-bit RGB picture.
-
-    Args:
-        figure: any.
-    """
+    """A figure as an 8-bit RGB picture."""
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     return Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")

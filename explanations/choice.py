@@ -36,12 +36,7 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
 
 
 def supporting(model: InterpretableModel, kinds: frozenset[Kind]) -> list[str]:
-    """Import paths of the explainers of this project that support a model, without the random control.
-
-    Args:
-        model: in evaluation mode.
-        kinds: of targets; each explainer explains at least one of them.
-    """
+    """Import paths of this project's explainers, without the random control, of some kinds of targets of a model."""
     from protometry import explanations
 
     every = [getattr(explanations, name) for name in explanations.__all__]

@@ -34,7 +34,7 @@ class CoAM(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import ConceptBottleneck
+        >>> from protometry.lightning_modules import ConceptBottleneck
         >>> model = ConceptBottleneck(num_concepts=5, num_classes=4, image_size=(32, 48)).eval()
         >>> explainer, images = CoAM(scale="score"), torch.rand(1, 3, 32, 48)
         >>> maps = explainer.attribute(model, images, Targets("unit", torch.tensor([[3, -1]])))

@@ -39,7 +39,7 @@ class Random(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import Classifier
+        >>> from protometry.lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> targets, key = Targets("unit", torch.tensor([[7, 5]])), torch.tensor([42])
         >>> maps = Random().attribute(model, images, targets, sample_ids=key)

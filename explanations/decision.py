@@ -33,11 +33,6 @@ def against_others(values: Tensor, multi_label: bool, dim: int = 0) -> Tensor:
     log(1 + o^e) of its logits o, and does see the mean of o: there, values say by how much a class stands out from the
     average class, as its arg-max does.
 
-    Args:
-        values: float, with K classes along ``dim``.
-        multi_label: whether the classes are independent.
-        dim: of the classes.
-
     Example:
         >>> against_others(torch.tensor([3.0, 1.0, 2.0]), multi_label=False)
         tensor([ 1., -1.,  0.])
@@ -54,13 +49,6 @@ def decide(
     Units add their weight times their score to a logit, cells of a model whose units are classes a share of their
     evidence, both less the mean over classes (:func:`against_others`). Leaves of a tree add to the probability of the
     class what the paths to them give.
-
-    Args:
-        model: in evaluation mode, with a weight matrix or a tree.
-        output: logits, scores and, where units are classes, maps for B images.
-        classes: ``(B,)`` int64.
-        most: units or cells to show.
-        multi_label: whether the classes are independent.
     """
     if isinstance(model, DecidesByTree):
         return _by_leaf(model, output.scores, classes)

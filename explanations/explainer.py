@@ -23,7 +23,6 @@ class Targets:
     """What to explain in each image.
 
     Args:
-        kind: whether the ids are units or classes.
         ids: ``(B, k)`` int64, one row per image; -1 is an empty slot, whose map is NaN.
 
     Raises:
@@ -48,11 +47,7 @@ class Question:
     """One target in each image, and everything needed to explain it.
 
     Args:
-        images: ``(B, 3, H, W)`` float32 in [0, 1].
-        kind: whether ``ids`` are units or classes.
-        ids: ``(B,)`` int64.
         output: what ``observe`` returned for the images.
-        sample_ids: ``(B,)`` int64 or None.
     """
 
     images: Tensor
@@ -81,15 +76,7 @@ class Explainer(ABC):
         return None
 
     def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
-        """The model's forward pass, with what ``attribute`` needs of it kept in the output.
-
-        Args:
-            model: in evaluation mode.
-            images: ``(B, 3, H, W)`` float32 in [0, 1].
-
-        Returns:
-            What ``model(images)`` returns, or a subclass of it that holds more.
-        """
+        """The model's forward pass, with what ``attribute`` needs of it kept in the output."""
         with torch.no_grad():
             return model(images)
 

@@ -68,12 +68,7 @@ class _GraphExplainer(Explainer):
     def observe(self, model: InterpretableModel, images: Tensor) -> GraphOutput:
         """The model's forward pass, bit for bit, with its graph kept.
 
-        Args:
-            model: in evaluation mode.
-            images: ``(B, 3, H, W)`` float32 in [0, 1].
-
-        Returns:
-            The output; it holds the activations of the whole model until it is dropped.
+        The output holds the activations of the whole model until it is dropped.
         """
         with torch.inference_mode(False), torch.enable_grad():
             pixels = differentiable(images).requires_grad_()
@@ -111,7 +106,7 @@ class GradCAM(_GraphExplainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import Classifier
+        >>> from protometry.lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(2, 3, 32, 48)
         >>> explainer, targets = GradCAM(), Targets("class", torch.tensor([[0, 3], [1, -1]]))
         >>> output = explainer.observe(model, images)  # shared by any number of calls
@@ -155,7 +150,7 @@ class InputXGradient(_GraphExplainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import Classifier
+        >>> from protometry.lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.zeros(1, 3, 32, 32)
         >>> bool(InputXGradient().attribute(model, images, Targets("class", torch.tensor([[0]]))).any())
         False

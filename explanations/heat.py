@@ -22,9 +22,6 @@ def scale_of(saliency: Tensor) -> tuple[float, float]:
     From 0 to the 99th percentile of a map without negative values, from minus to plus that percentile of the absolute
     values otherwise; the largest absolute value where that percentile is 0. Several maps have one common scale.
 
-    Args:
-        saliency: ``(..., H, W)`` float, signed.
-
     Example:
         >>> scale_of(torch.tensor([[0.0, 1.0], [2.0, 4.0]])), scale_of(torch.tensor([[-3.0, 1.0]]))
         ((0.0, 4.0), (-3.0, 3.0))
@@ -38,14 +35,6 @@ def scale_of(saliency: Tensor) -> tuple[float, float]:
 
 def heat_map(image: Tensor, saliency: Tensor, scale: tuple[float, float] | None = None) -> Tensor:
     """A grey image under the colours of a map: viridis from 0, or blue, white at 0 and orange if the scale is signed.
-
-    Args:
-        image: ``(3, H, W)`` float in 0..1.
-        saliency: ``(H, W)`` float.
-        scale: values of the first and the last colour, :func:`scale_of` the map by default.
-
-    Returns:
-        ``(3, H, W)`` float32 in 0..1, at least 60 % of it colour.
 
     Example:
         >>> heat_map(torch.zeros(3, 1, 2), torch.tensor([[0.0, 5.0]]))[:, 0, 1]  # yellow for the largest

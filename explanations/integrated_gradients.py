@@ -31,7 +31,7 @@ class IntegratedGradients(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import Classifier
+        >>> from protometry.lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
         >>> explainer, targets = IntegratedGradients(steps=64), Targets("class", torch.tensor([[0]]))
         >>> explainer.attribute(model, images, targets).shape

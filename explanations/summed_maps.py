@@ -39,7 +39,7 @@ class SummedMaps(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import ProtoPNet
+        >>> from protometry.lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> SummedMaps().attribute(model, images, Targets("class", torch.tensor([[2, 0]]))).shape
         torch.Size([1, 2, 32, 48])
@@ -75,7 +75,7 @@ class BoxMaps(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import ProtoPNet
+        >>> from protometry.lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> targets = Targets("class", torch.tensor([[2, 0]]))
         >>> BoxMaps().attribute(model, images, targets).shape, BoxMaps().region(model, model(images), targets.ids).shape
@@ -100,16 +100,9 @@ class BoxMaps(Explainer):
     def region(
         self, model: InterpretableModel, output: ModelOutput, classes: Tensor, size: tuple[int, int] | None = None
     ) -> Tensor:
-        """The union of the boxes of the units of classes, whatever their weights.
+        """The union of the boxes of the units of classes ``(B, k)``, whatever their weights: ``(B, k, H, W)`` bool.
 
-        Args:
-            model: in evaluation mode.
-            output: of the model for B images.
-            classes: ``(B, k)`` int64; -1 is an empty slot.
-            size: ``(H, W)`` pixels; by default the model's ``image_size``.
-
-        Returns:
-            ``(B, k, H, W)`` bool; empty in empty slots.
+        Class -1 is an empty slot, whose union is empty; the size is the model's by default.
         """
         size = size or model.geometry.image
         unions = []
@@ -147,16 +140,9 @@ def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:
 
 
 def class_weights(model: InterpretableModel, output: ModelOutput, classes: Tensor) -> Tensor:
-    """The weight of every unit for one class per image.
+    """``(B, U)`` float, the share of every unit in the logit of one class per image, divided by its score.
 
-    Args:
-        model: whose units are used.
-        output: for B images.
-        classes: ``(B,)`` int64.
-
-    Returns:
-        ``(B, U)`` float, the share of the unit in the logit divided by its score; 0 for units that the class does not
-        own or that are not active, and where the score is 0.
+    It is 0 for units that the class does not own or that are not active, and where the score is 0.
     """
     scores = output.scores
     used = owned_by(model, classes) & (scores != 0)

@@ -18,8 +18,6 @@ class Node:
 
     Args:
         unit: that a node tests; None for a leaf.
-        absent: where the path goes without it.
-        present: where it goes with it.
         classes: of a leaf, class and probability of the five largest.
         leaf: index of a leaf among all leaves of the model; None for a node.
     """
@@ -41,7 +39,6 @@ class Step:
     """A decision on the path of an image.
 
     Args:
-        node: where it is made.
         present: how much its unit is there, in 0..1.
     """
 
@@ -81,10 +78,6 @@ def path(root: Node, scores: Tensor) -> tuple[list[Step], Node]:
     """The likelier way at every node, and the leaf at its end.
 
     Source: Nauta et al. 2021, greedy inference: to the right where the score exceeds one half.
-
-    Args:
-        root: of the tree.
-        scores: ``(U,)`` float in 0..1.
 
     Example:
         >>> import torch

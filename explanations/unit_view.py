@@ -44,13 +44,10 @@ class UnitView:
     """What a unit saw of an image.
 
     Args:
-        photo: the image with the box.
-        heat: the map over the image in grey.
         crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
             another minimum was requested.
         box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
             metrics on maps take it; None for a flat map.
-        scale: values with the first and the last colour of the map.
     """
 
     photo: Image.Image
@@ -109,19 +106,9 @@ def unit_views(  # noqa: PLR0913
     sample_ids: Tensor | None = None,
     least_crop: float = LEAST_CROP,
 ) -> list[list[UnitView]]:
-    """Explain units in images and draw what they saw.
+    """Explain units ``ids`` ``(B, k)`` in images and draw what they saw: B lists of k views.
 
-    Args:
-        explainer: supports the model.
-        model: in evaluation mode.
-        images: ``(B, 3, H, W)`` float32 in [0, 1].
-        ids: ``(B, k)`` int64 units.
-        size: of the pictures.
-        sample_ids: ``(B,)`` int64, the data set's ``sample_key``; only random explainers need it.
-        least_crop: as :func:`unit_view` takes it.
-
-    Returns:
-        B lists of k views.
+    Only random explainers need ``sample_ids``, the data set's ``sample_key``.
     """
     device = model.units().active.device
     images, keys = images.to(device), None if sample_ids is None else sample_ids.to(device)
@@ -133,22 +120,13 @@ def unit_views(  # noqa: PLR0913
 
 
 def evidence_box(saliency: Tensor) -> Box | None:
-    """The box around the positive values above the 95th percentile of a map, None if there are none.
-
-    Args:
-        saliency: ``(H, W)`` float, signed.
-    """
+    """The box around the positive values above the 95th percentile of a map, None if there are none."""
     x0, y0, x1, y1 = bounding_boxes(clip_saliency(saliency) > 0).tolist()
     return None if x1 < 0 else (x0, y0, x1, y1)
 
 
 def recognisable(box: Box, size: tuple[int, int], least_crop: float = LEAST_CROP) -> Box:
-    """A box grown about its centre to a share of the shorter side of the image, and moved to stay inside.
-
-    Args:
-        box: inclusive pixels.
-        size: width and height of the image.
-        least_crop: the share.
+    """A box grown about its centre to a share of the shorter side of an image of (width, height), and moved inside.
 
     Example:
         >>> recognisable((0, 20, 3, 23), (100, 50)), recognisable((10, 10, 59, 19), (100, 50))
@@ -164,13 +142,9 @@ def recognisable(box: Box, size: tuple[int, int], least_crop: float = LEAST_CROP
 
 
 def same_places(maps: Tensor) -> list[int]:
-    """For each map of an image, the first one before it that looks at the same place, by its largest values.
+    """For each map of an image, the first one before it that looks at the same place, by its largest values, or -1.
 
-    Args:
-        maps: ``(k, H, W)`` float, signed, in the order of their importance.
-
-    Returns:
-        k indices, as :func:`protometry.metrics.primitives.places.places` has them; -1 for a flat map.
+    A flat map has -1, see :func:`protometry.metrics.primitives.places.places`.
     """
     regions = clip_saliency(maps.nan_to_num()) > 0
     first_at_place: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()
@@ -181,11 +155,6 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
     """The names of the visible parts in a box, the one nearest to its centre first; None if there is none.
 
     Above three, the others are counted.
-
-    Args:
-        box: inclusive pixels.
-        sample: with ``part_points`` and ``part_visible``, where the data have them.
-        part_names: of the points.
 
     Example:
         >>> points = {"part_points": torch.tensor([[2.0, 2.0], [4.0, 5.0]]), "part_visible": torch.tensor([True, True])}
@@ -207,15 +176,7 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
 
 
 def unit_tile(view: UnitView, *caption: str) -> Image.Image:
-    """The three pictures of a view side by side, above a caption.
-
-    Args:
-        view: to draw.
-        caption: up to two lines, each cut with an ellipsis where it is too wide.
-
-    Returns:
-        An image whose size depends on the size of the view alone.
-    """
+    """The three pictures of a view side by side, above a caption of up to two lines, cut where they are too wide."""
     size = max(view.photo.size)
     tile = Image.new("RGB", (3 * size + 2 * GAP, size + CAPTION_LINES * (CAPTION_SIZE + GAP)), WHITE)
     for index, panel in enumerate((view.photo, view.heat, view.crop)):

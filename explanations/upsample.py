@@ -24,20 +24,12 @@ Placement = Literal["resize", "geometry"]
 def upsample_maps(
     maps: Tensor, size: tuple[int, int], mode: Mode = "bicubic", geometry: Geometry | None = None
 ) -> Tensor:
-    """Enlarge maps of cells to the pixels of an image.
+    """Enlarge maps of cells ``(B, h, w)`` to the pixels of an image ``(B, H, W)``.
 
     Half-pixel centres, no antialiasing, borders repeated. Pixel x reads the grid at ``(x + 1/2) w / W - 1/2``, or, with
     a geometry, at ``(x + 1/2 - start) / jump``. Bicubic is the kernel with a = -0.75: values overshoot by up to about
-    0.2 of a map's range, and the largest pixel may lie outside the largest cell.
-
-    Args:
-        maps: ``(B, h, w)`` float, one map per image.
-        size: ``(H, W)`` pixels.
-        mode: the interpolation; with ``"nearest"`` a pixel halfway between two cells takes the later one.
-        geometry: where the cells lie; None for tiles that cover the image.
-
-    Returns:
-        ``(B, H, W)`` of the same dtype.
+    0.2 of a map's range, and the largest pixel may lie outside the largest cell. With ``"nearest"``, a pixel halfway
+    between two cells takes the later one.
 
     Example:
         >>> upsample_maps(torch.tensor([[[0.0, 1.0]]]), (1, 4), "bilinear")
@@ -81,7 +73,7 @@ class Upsample(Explainer):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import Classifier
+        >>> from protometry.lightning_modules import Classifier
         >>> model, images = Classifier(num_classes=4, image_size=(32, 48)).eval(), torch.rand(1, 3, 32, 48)
         >>> maps = Upsample("nearest").attribute(model, images, Targets("unit", torch.tensor([[5]])))
         >>> torch.equal(maps[0, 0, ::8, ::8], model(images).maps[0, 5])

@@ -21,13 +21,7 @@ GAP, CAPTION_SIZE, CAPTION_LINES, TITLE_SIZE, TAG_SIZE = 4, 12, 2, 16, 14
 
 
 def to_image(tensor: Tensor) -> Image.Image:
-    """A tensor as an 8-bit RGB picture.
-
-    Args:
-        tensor: ``(3, H, W)`` float in 0..1; rounding errors beyond are clipped.
-
-    Returns:
-        An image of width W and height H.
+    """A tensor ``(3, H, W)`` in 0..1 as an 8-bit RGB picture; rounding errors beyond are clipped.
 
     Raises:
         ValueError: if the tensor has another shape or is not floating point.
@@ -73,10 +67,7 @@ def draw_box(image: Image.Image, box: Box) -> Image.Image:
 def draw_numbered(image: Image.Image, boxes: Mapping[int, Box]) -> Image.Image:
     """A copy of an image with the outlines of boxes, dark outside to stand out from any ground, and their numbers.
 
-    Args:
-        image: at the size at which it is shown.
-        boxes: by number; each has its number on a tag at the first corner where it hides neither another tag nor the
-            border, in the order of the boxes.
+    Each number is on a tag at the first corner where it hides neither an earlier tag nor the border.
 
     Raises:
         ValueError: if a box is empty or leaves the image.
@@ -114,15 +105,7 @@ def _touch(one: Box, other: Box) -> bool:
 
 
 def sheet(tiles: Sequence[Sequence[Image.Image]], columns: int, titles: Sequence[str]) -> Image.Image:
-    """A contact sheet on white: groups of tiles, each under its title.
-
-    Args:
-        tiles: one sequence per title; a group wraps to the next line after ``columns`` tiles.
-        columns: tiles in a line, at least 1.
-        titles: one text per group, cut with an ellipsis where it is wider than the sheet.
-
-    Returns:
-        An image as wide as ``columns`` of the widest tile.
+    """A contact sheet on white: groups of tiles, each under its title, wrapped after ``columns`` tiles.
 
     Raises:
         ValueError: if there are no tiles, no columns, or not one title per group.
@@ -157,22 +140,12 @@ def png(image: Image.Image) -> bytes:
 
 @cache
 def font_of(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font, which every machine has.
-
-    Args:
-        size: of its letters in pixels.
-    """
+    """Pillow's own font, which every machine has."""
     return ImageFont.load_default(size)
 
 
 def cut_text(text: str, size: int, width: float) -> str:
-    """The text, or its beginning and an ellipsis where it is wider than ``width`` pixels.
-
-    Args:
-        text: lines are joined to one.
-        size: of the letters in pixels.
-        width: in pixels.
-    """
+    """The text in one line, or its beginning and an ellipsis where it is wider than ``width`` pixels."""
     font, text = font_of(size), " ".join(text.splitlines())
     if font.getlength(text) <= width:
         return text
@@ -190,17 +163,7 @@ def write_text(  # noqa: PLR0913 - what, where and how
     colour: str = BLACK,
     anchor: str | None = None,
 ) -> None:
-    """Write a line into a picture.
-
-    Args:
-        picture: changed in place.
-        place: of the anchor, by default the upper left corner, in pixels.
-        text: lines are joined to one.
-        size: of the letters in pixels.
-        width: in pixels, above which the text is cut with an ellipsis.
-        colour: any colour Pillow knows.
-        anchor: as Pillow has it.
-    """
+    """Write a line into a picture, at its upper left corner or another anchor of Pillow's, cut at ``width`` pixels."""
     cut = cut_text(text, size, math.inf if width is None else width)
     ImageDraw.Draw(picture).text(place, cut, fill=colour, font=font_of(size), anchor=anchor)
 

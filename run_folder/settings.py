@@ -38,8 +38,9 @@ def arguments_with(kind: type | str, *effects: Effect) -> set[str]:
     """
     names: set[str] = set()
     for base in (resolve_name(kind) if isinstance(kind, str) else kind).__mro__:
+        init = vars(base).get("__init__")
         try:
-            hints = get_type_hints(base.__init__, include_extras=True)
+            hints = get_type_hints(init, include_extras=True) if init else {}
         except NameError:  # of what is imported for type checkers only: such a class has no marks
             continue
         names |= {name for name, hint in hints.items() if set(effects) & set(getattr(hint, "__metadata__", ()))}

@@ -33,12 +33,9 @@ class SplitCheck:
     """The findings in one split.
 
     Args:
-        samples: number of samples.
         checked: how many of them were looked at.
         labels: class index by id of every sample looked at; for training images, through the evaluation transform.
         ids_sha256: SHA-256 of the sorted sample ids joined by newlines; numbers are sorted as numbers.
-        flags: what the samples carry.
-        examples: some samples for the contact sheet.
     """
 
     samples: int
@@ -54,12 +51,8 @@ class DataCheck:
     """The findings in a data set.
 
     Args:
-        data: class of the data module.
-        dataset: name of the module's file.
-        class_names: names of the logits.
         content_sha256: fingerprint of samples and classes, as in ``split.json``; None if only some samples were seen.
         split_sha256: SHA-256 of the content of ``split.json``; None for data sets that define their own split.
-        splits: findings per split.
     """
 
     data: str
@@ -101,21 +94,14 @@ class DataCheck:
 
 
 def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
-    """Verify a data set: files, tables, splits, and every sample against the contract.
-
-    Args:
-        data: the data module.
-        limit: check only this many samples per split, drawn by class; all if None.
-
-    Returns:
-        The findings.
+    """Verify a data set: files, tables, splits, and every sample, or ``limit`` per split, against the contract.
 
     Raises:
         FileNotFoundError: if something is missing.
         ValueError: if something is wrong; one error that counts all problems.
 
     Example:
-        >>> from datamodules import SketchBirds
+        >>> from protometry.datamodules import SketchBirds
         >>> found = check_data(SketchBirds("tiny"), limit=2)
         >>> found.images, found.record()["splits"]["test"]["checked"]
         (384, 2)

@@ -19,13 +19,7 @@ COLUMNS = 6
 
 @dataclass(frozen=True)
 class Tile:
-    """One sample on the sheet.
-
-    Args:
-        sample: what is drawn.
-        title: first line below it, such as its split and id.
-        text: second line, such as its class.
-    """
+    """One sample on the sheet, with two lines below it, such as its split and id, and its class."""
 
     sample: Sample
     title: str
@@ -35,14 +29,11 @@ class Tile:
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draw samples in rows, see :func:`protometry.datamodules.plot.plot_sample`.
 
-    Returns:
-        An RGB picture.
-
     Raises:
         ValueError: if there are no samples.
 
     Example:
-        >>> from datamodules import SketchBirds
+        >>> from protometry.datamodules import SketchBirds
         >>> sample = SketchBirds("tiny").dataset("test")[0]
         >>> contact_sheet([Tile(sample, "test/00000", "bird 0")] * 7).size
         (1194, 462)

@@ -14,15 +14,12 @@ from protometry.datamodules.photos.download import is_free
 
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:
-    """Make the folder of the result before the work, which may take long.
+    """Make the folder of the result, which is empty, before the work, which may take long.
 
     Args:
         out: the folder the user asked for, or None for the first of ``runs/check/<data set>``, ``<data set>-2`` and so
             on under the current directory that has no content.
         data: the data module; nothing is written below its ``root``.
-
-    Returns:
-        A folder that is empty.
 
     Raises:
         ValueError: if the folder has content or lies below the data root.

@@ -24,14 +24,10 @@ def field_sizes(data: ImageDataModule) -> dict[str, int]:
 
 
 def sample_problems(sample: Sample, flags: Capabilities, sizes: Mapping[str, int]) -> list[str]:
-    """What is wrong with a sample.
-
-    Returns:
-        One sentence per problem; empty if the sample keeps the contract. Ranges are looked at once keys, types and
-        shapes are right.
+    """What is wrong with a sample, a sentence per problem; ranges are looked at once keys, types and shapes are right.
 
     Example:
-        >>> from datamodules import SketchBirds
+        >>> from protometry.datamodules import SketchBirds
         >>> birds = SketchBirds("tiny")
         >>> sample_problems(birds.dataset("train")[0], birds.capabilities("train"), field_sizes(birds))
         []

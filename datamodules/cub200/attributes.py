@@ -49,13 +49,9 @@ def attributes_missing(folder: Path) -> str | None:
 
 
 def read_attributes(table: CubTable) -> Attributes:
-    """Read names, class table and, if there is one, the image labels.
+    """Read names, class table and, if there is one, the image labels of the kept classes and images.
 
-    Args:
-        table: the other tables; :func:`attributes_missing` of their folder must be None.
-
-    Returns:
-        The attributes of the kept classes and images.
+    :func:`attributes_missing` of the folder must be None.
 
     Raises:
         ValueError: if a table is malformed or does not fit the others.
@@ -94,11 +90,6 @@ def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArra
     """Read ``image_attribute_labels.txt``: image, attribute, present, certainty, seconds.
 
     Some rows of the official file have extra columns; their first four count. The parsed table is cached by content.
-
-    Args:
-        path: the file.
-        ids: image ids in ascending order, n in all.
-        num_attributes: A.
 
     Returns:
         ``(n, A, 2)`` uint8, present and certainty.

@@ -46,17 +46,9 @@ class Concepts:
 
 
 def majority_votes(attributes: Attributes, labels: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which classes have which attributes by the image labels of the training images.
+    """``(K, A)`` bool: which classes have which attributes by the image labels of the training images, ``rows``.
 
     Koh et al. 2020: "absent" answers for invisible parts are skipped, a tie counts as present.
-
-    Args:
-        attributes: with image labels.
-        labels: ``(n,)`` class index of every image.
-        rows: indices of the training images.
-
-    Returns:
-        ``(K, A)`` bool.
 
     Raises:
         ValueError: if there are no image labels.
@@ -118,14 +110,7 @@ def group_of_concept(name: str) -> str:
 
 
 def part_of_concept(name: str, part_groups: list[str]) -> int:
-    """The part group an attribute is about.
-
-    Args:
-        name: attribute name.
-        part_groups: names of the part groups.
-
-    Returns:
-        Index into ``part_groups``, or -1 if the attribute is about no single part (size, shape, whole plumage).
+    """Index of the part group an attribute is about, -1 if it is about no single part (size, shape, whole plumage).
 
     Example:
         >>> part_of_concept("has_bill_shape::dagger", ["back", "beak"]), part_of_concept("has_size::small", ["back"])
@@ -137,13 +122,7 @@ def part_of_concept(name: str, part_groups: list[str]) -> int:
 
 
 def part_groups(part_names: list[str]) -> tuple[list[str], list[int]]:
-    """Merge left and right parts.
-
-    Args:
-        part_names: N names.
-
-    Returns:
-        The group names in order of first appearance, and each part's group.
+    """Merge left and right parts: the group names in order of first appearance, and each part's group.
 
     Example:
         >>> part_groups(["beak", "left eye", "right eye"])

@@ -50,10 +50,9 @@ def find_folder(root: str) -> Path:
 
 
 def text_rows(folder: Path, name: str, columns: int, problems: Problems) -> list[list[str]]:
-    """Rows of a table whose first column is a whole number; a last text column may contain spaces.
+    """Rows of a table whose first column is a whole number, none where something is wrong.
 
-    Returns:
-        The rows; none where something is wrong.
+    A last text column may contain spaces.
     """
     path = folder / name
     if not path.is_file():
@@ -86,11 +85,7 @@ def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[
 
 
 def numbers(folder: Path, name: str, columns: int, problems: Problems) -> NDArray[np.float64]:
-    """A table of numbers, sorted by its first two columns.
-
-    Returns:
-        ``(rows, columns)`` finite numbers; no rows where something is wrong.
-    """
+    """A table of finite numbers, sorted by its first two columns; no rows where something is wrong."""
     path, nothing = folder / name, np.zeros((0, columns))
     if not path.is_file() or not path.read_bytes().strip():
         text_rows(folder, name, columns, problems)

@@ -51,10 +51,7 @@ class CubTable(PhotoTable):
 
 
 def read_tables(root: str, classes: int | None = None) -> CubTable:
-    """Read and compare the tables.
-
-    Returns:
-        The tables of the kept classes.
+    """Read and compare the tables, and cut them to the first classes.
 
     Raises:
         FileNotFoundError: if the folder or a table is missing.

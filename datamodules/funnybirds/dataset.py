@@ -36,12 +36,7 @@ from protometry.datamodules.transforms.photo import Photo, PhotoTransform
 
 @dataclass(frozen=True, kw_only=True)
 class BirdTable(PhotoTable):
-    """What the tables say about the images: training images first, then test images.
-
-    Args:
-        classes: which birds the classes are.
-        scenes: "train" and "test" -> what the images were drawn with.
-    """
+    """What the tables say about the images: training images first, then test images."""
 
     classes: BirdClasses
     scenes: dict[str, Scenes]
@@ -277,10 +272,7 @@ class FunnyBirdsDataset(PhotoDataset):
     def intervene(
         self, i: int, drop: Collection[str] = (), drop_background: Collection[int] = (), background: RGB | None = None
     ) -> NDArray[np.uint8]:
-        """The image without some parts, or without one background object, as its authors rendered it.
-
-        Returns:
-            ``(H, W, 3)`` uint8; without arguments equal to ``image(i)``.
+        """The image without some parts, or without one background object, as its authors rendered it, or ``image(i)``.
 
         Raises:
             ValueError: if something to remove is not there, or there is no such rendering.

@@ -27,11 +27,7 @@ INTERVENTIONS = "test_interventions"
 
 @dataclass(frozen=True, kw_only=True)
 class Rendering(ImageFile):
-    """Another rendering of the scene of an image.
-
-    Args:
-        image: the image, whose size it must have.
-    """
+    """Another rendering of the scene of an image, whose size it must have."""
 
     image: Path
 
@@ -58,7 +54,6 @@ class PartMap(Rendering):
 
     Args:
         kept: whether each part was drawn, in the order beak, eye, foot, tail, wing.
-        objects: number of background objects.
         evaluated: whether the image is evaluated, so that the map must show some of the bird.
     """
 
@@ -136,11 +131,7 @@ def intervention_files(scenes: Scenes, row: int) -> Iterator[str]:
 
 
 def check_files(folder: Path, scenes: Scenes, excluded: Collection[str], problems: Problems) -> list[ImageFile]:
-    """Compare the files of one split with its table.
-
-    Returns:
-        All files of the split that are needed and there, to be verified.
-    """
+    """Compare the files of one split with its table; those that are needed and there are to be verified."""
     by_folder: dict[Path, list[tuple[ImageFile, bool]]] = defaultdict(list)
     for row in range(len(scenes.labels)):
         name = scenes.sample_id(row)

@@ -48,9 +48,6 @@ def label_codes(part_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     Source: Hesse et al. 2023. About 200 pixels per official map are blends at the edges of parts and match nothing.
 
-    Args:
-        part_map: ``(H, W, 3)`` uint8 RGB.
-
     Returns:
         ``(H, W)`` uint8: 0 background, 1 body, 2 beak, 3 4 eyes, 5 6 feet, 7 8 wings, 9 tail, 32 + i background
         object i, 255 unmatched.
@@ -63,13 +60,7 @@ def label_codes(part_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def solid_unknown_color(part_map: NDArray[np.uint8]) -> RGB | None:
-    """A colour without code that fills a block of 3 x 3 pixels, which no blend at an edge does.
-
-    Args:
-        part_map: ``(H, W, 3)`` uint8 RGB.
-
-    Returns:
-        The first such colour in row-major order, or None.
+    """The first colour without code that fills a block of 3 x 3 pixels, which no blend at an edge does, or None.
 
     Example:
         >>> solid_unknown_color(np.full((3, 3, 3), 7, np.uint8)), solid_unknown_color(np.full((2, 9, 3), 7, np.uint8))
@@ -91,13 +82,7 @@ def solid_unknown_color(part_map: NDArray[np.uint8]) -> RGB | None:
 
 
 def bird_pixels(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where the label codes 1..31 of the bird are.
-
-    Args:
-        codes: ``(..., H, W)`` uint8 label maps.
-
-    Returns:
-        ``(..., H, W)`` bool.
+    """``(..., H, W)`` bool, where the label codes 1..31 of the bird are.
 
     Example:
         >>> bird_pixels(np.array([[0, 1, 31, 32, 255]], np.uint8)).tolist()

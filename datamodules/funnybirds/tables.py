@@ -37,7 +37,6 @@ class BirdClasses:
     """Which birds the classes are.
 
     Args:
-        folder: the official folder.
         variants: part -> (model, colour or None) of its variants.
         table: ``(K, 5)`` int64 variant of each part.
         official: official index of each class; 0..K-1 unless the classes are a subset.
@@ -62,8 +61,6 @@ class Scenes:
     """What the n images of one split were drawn with, in the order of ``dataset_<split>.json``.
 
     Args:
-        split: "train" or "test".
-        labels: ``(n,)`` int64 class indices.
         kept: ``(n, 5)`` bool, whether each part was drawn.
         objects: ``(n,)`` int64 number of background objects.
     """
@@ -117,10 +114,7 @@ def read_classes(root: str) -> BirdClasses:
 
 
 def read_scenes(classes: BirdClasses) -> dict[str, Scenes]:
-    """Read ``dataset_train.json`` and ``dataset_test.json``.
-
-    Returns:
-        Split -> what its images were drawn with.
+    """What the images of each split were drawn with, from ``dataset_train.json`` and ``dataset_test.json``.
 
     Raises:
         FileNotFoundError: if a table is missing.

@@ -24,11 +24,7 @@ from protometry.datamodules.transforms.photo import PhotoTransform, PhotoVariant
 
 @dataclass(frozen=True, kw_only=True)
 class NicoTable(PhotoTable):
-    """What folders and colours say about the photos.
-
-    Args:
-        groups: group of the HSV rule of each photo.
-    """
+    """What folders and colours say about the photos; ``groups`` are those of the HSV rule."""
 
     groups: list[Group]
 

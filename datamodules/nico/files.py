@@ -41,7 +41,6 @@ class Look:
     Args:
         group: of the HSV rule, None if the photo does not decode.
         published: whether the published pipeline keeps files of this kind (it deletes the others).
-        words: the decoder's message, if the photo does not decode.
     """
 
     group: Group | None
@@ -87,10 +86,7 @@ def read_classes(root: str) -> list[str]:
 
 
 def read_photos(folder: Path) -> list[str]:
-    """Paths of all photos below ``folder``, sorted, with ``/``; other files are listed in a warning.
-
-    Args:
-        folder: holds ``<class>/<context>/<image>``; hidden files and folders do not count.
+    """Paths of all photos below ``folder``, sorted, with ``/``; other files, unless hidden, are warned of.
 
     Raises:
         ValueError: if a class has no photo, or a name is not UTF-8; all findings are in one message.
@@ -116,13 +112,7 @@ def read_photos(folder: Path) -> list[str]:
 def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list[Look]:
     """Decode every photo and apply the HSV rule, once for this exact list of (path, size, time of change).
 
-    Args:
-        folder: holds the photos.
-        names: their paths.
-        num_workers: processes that share the work, about 2 ms per photo and core.
-
-    Returns:
-        One look per name.
+    It takes about 2 ms per photo and core.
     """
     digest = hashlib.sha256(LOOK_VERSION.encode())
     for name in names:

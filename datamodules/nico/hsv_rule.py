@@ -43,9 +43,6 @@ def hsv_counts(image: NDArray[np.uint8]) -> Counts:
     Schlinge et al. 2025: the photo is resized to 224 x 224 pixels (bilinear without anti-aliasing, 8 bit) and converted
     to HSV; the ranges follow the module's table.
 
-    Args:
-        image: ``(H, W, 3)`` uint8, RGB.
-
     Returns:
         Pixels in the ranges, each 0 to 50,176; a pixel may lie in several.
 
@@ -72,16 +69,10 @@ def hsv_counts(image: NDArray[np.uint8]) -> Counts:
 
 
 def hsv_group(counts: tuple[int, int, int]) -> Group:
-    """The group of a photo; ``pale`` is the test set, the other three are divided into folds.
+    """The group of a photo by its :func:`hsv_counts`; ``pale`` is the test set, the others are divided into folds.
 
     Schlinge et al. 2025, strict inequalities, the first that holds: pale > 35,000; sky_water > 15,000 and
     foliage < 15,000; foliage > 15,000 and sky_water < 15,000; else the rest.
-
-    Args:
-        counts: foliage, sky_water and pale pixels of :func:`hsv_counts`.
-
-    Returns:
-        The group.
 
     Example:
         >>> hsv_group((20_000, 0, 35_000)), hsv_group((20_000, 0, 35_001)), hsv_group((20_000, 15_000, 0))

@@ -13,14 +13,7 @@ MIDDLE = 2**16  # bytes
 
 
 def equal_photos(photos: Iterable[tuple[str, Path]]) -> list[list[str]]:
-    """The ids of photos whose files are equal byte for byte, links included; only files of equal size are read.
-
-    Args:
-        photos: sample id and file of each.
-
-    Returns:
-        Lists of at least two ids, in the order of the photos.
-    """
+    """Lists of the ids of photos whose files are equal byte for byte; only files of equal size are read."""
     sizes, contents = defaultdict(list), defaultdict(list)
     for name, path in photos:
         sizes[path.stat().st_size].append((name, path))
@@ -39,11 +32,7 @@ def middle_hash(path: Path) -> str:
 
 
 def in_two_parts(equal: Sequence[Sequence[str]], part_of: Mapping[str, str]) -> list[str]:
-    """Which equal photos lie in different parts, in words.
-
-    Args:
-        equal: see :func:`equal_photos`.
-        part_of: the part of each id.
+    """Which of :func:`equal_photos` lie in different parts, in words.
 
     Example:
         >>> in_two_parts([["a", "b", "c"], ["d", "e"]], {**dict.fromkeys("abd", "train"), "c": "test", "e": "train"})

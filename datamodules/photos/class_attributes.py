@@ -20,14 +20,13 @@ from protometry.datamodules.transforms.photo import PhotoTransform
 
 @dataclass(frozen=True)
 class ClassAttributes:
-    """Attributes of S classes.
+    """L attributes of S classes, and all A, from which they were selected.
 
     Args:
         names: of the L attributes that are used.
         binary: ``(S, L)`` bool.
         strength: ``(S, L)`` float in 0..1.
         full: ``(S, A)`` float in 0..1, the strengths before L attributes were selected.
-        full_names: of the A attributes.
     """
 
     names: list[str]
@@ -38,14 +37,9 @@ class ClassAttributes:
 
 
 def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
-    """Read a comma-separated table: ``class`` and attribute names in the first row, then a row of 0 and 1 per class.
+    """Read a comma-separated table of the wanted classes, in their order; the file may hold more.
 
-    Args:
-        path: the file.
-        classes: the classes whose rows are wanted, in order; the file may hold more.
-
-    Returns:
-        The attributes of these classes.
+    The first row is ``class`` and attribute names, then there is a row of 0 and 1 per class.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -79,12 +73,6 @@ class AttributedDataset(PhotoDataset):
     """Photos whose source classes have attributes, which may be the labels.
 
     ``labels`` holds the attributes of the class where ``multi_label``, and ``label`` the class either way.
-
-    Args:
-        table: all photos.
-        transform: what makes the model's frame.
-        attributes: of the source classes, or None without any.
-        multi_label: whether attributes are the labels.
     """
 
     def __init__(

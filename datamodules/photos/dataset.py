@@ -33,9 +33,7 @@ class PhotoTable:
 
     Args:
         dataset: name of the data set in ``split.json``.
-        folder: the official folder.
         class_names: names of the source classes, by which splits are stratified.
-        files: sample id, path and mask of each photo.
         labels: ``(n,)`` int64 source class of each photo.
         is_test: ``(n,)`` bool official split, or None where there is none.
         boxes: ``(n, 4)`` inclusive pixels (x0, y0, x1, y1), which may exceed the photo, or None.
@@ -61,10 +59,6 @@ class PhotoDataset(ImageDataset):
 
     Whatever a data set has beyond its table goes into hooks: maps into ``mark``, targets of another kind into
     ``add_targets``, further fields into ``annotate``, tables that depend on the training photos into ``learn``.
-
-    Args:
-        table: all photos.
-        transform: what makes the model's frame.
 
     Attributes:
         tables: what is known of parts, concepts and classes.
@@ -117,23 +111,13 @@ class PhotoDataset(ImageDataset):
         return len(self.rows)
 
     def part(self, rows: Sequence[int]) -> Self:
-        """The same samples of some photos.
-
-        Args:
-            rows: indices into the table.
-        """
+        """The same samples of some rows of the table."""
         chosen = copy.copy(self)
         chosen._choose(np.array(rows, dtype=np.int64))
         return chosen
 
     def training_part(self, rows: Sequence[int], transform: PhotoTransform, seed: int) -> Self:
-        """Training samples of some photos: augmented, with targets, without annotations.
-
-        Args:
-            rows: indices into the table.
-            transform: with its augmentation.
-            seed: of the augmentation, which depends on epoch and sample id too.
-        """
+        """Training samples of some rows of the table: augmented, with targets, without annotations."""
         chosen = self.part(rows)
         chosen.transform, chosen.training, chosen.seed = transform, True, seed
         return chosen
@@ -143,11 +127,7 @@ class PhotoDataset(ImageDataset):
         self._keys = np.array([sample_key(name) for name in self.sample_ids], dtype=np.int64)
 
     def learn(self, train_rows: NDArray[np.int64]) -> None:
-        """Set the tables that depend on the training photos.
-
-        Args:
-            train_rows: indices into the table.
-        """
+        """Set the tables that depend on the training photos, rows of the table."""
 
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry; subclasses ``replace`` what they know better."""
@@ -169,20 +149,10 @@ class PhotoDataset(ImageDataset):
         return photo
 
     def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
-        """Add targets other than ``label``, for training and evaluation.
-
-        Args:
-            batch: has its images, ids and labels already.
-            rows: ``(B,)`` indices into the table.
-        """
+        """Add targets other than ``label``, for training and evaluation, to a batch with images, ids and labels."""
 
     def annotate(self, batch: Batch, rows: NDArray[np.int64]) -> None:
-        """Add further fields to evaluation samples.
-
-        Args:
-            batch: has its images, ids, targets, boxes, masks, label maps and points already.
-            rows: ``(B,)`` indices into the table.
-        """
+        """Add further fields to evaluation samples, which have everything else already."""
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, whose images are uint8 pixels."""

@@ -44,10 +44,7 @@ def folders_below(root: Path) -> list[Path]:
 
 
 def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: str) -> Path:
-    """Find the official folder of a data set: ``root`` itself or ``root/folder``.
-
-    Returns:
-        The folder that holds a ``marker``.
+    """The folder of a data set that holds a ``marker``: ``root`` itself or ``root/folder``.
 
     Raises:
         FileNotFoundError: saying what lies there instead, and where the data is if it is above ``root`` or up to two
@@ -130,12 +127,6 @@ def decode_image(
 
     Grey, palette and CMYK images become RGB, what is transparent shows white, 16 bits are cut to the upper 8. Masks
     lose their transparency.
-
-    Args:
-        path: the file.
-        mode: ``RGB``, or ``L`` for masks.
-        upright: turn it as its EXIF tag says, unless the tag cannot be read; Pillow itself turns TIFF in any case.
-        max_pixels: of an image that is decoded.
 
     Returns:
         ``(H, W, 3)`` or ``(H, W)`` uint8, writable.

@@ -47,25 +47,14 @@ def is_utf8(name: str) -> bool:
 
 
 def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
-    """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed.
-
-    Args:
-        names: relative paths of files.
-        problems: where they are noted.
-    """
+    """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed."""
     for name in names:
         if not is_utf8(name):
             problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
 
 
 def note_equal_names(place: Path, names: Iterable[str], problems: Problems) -> None:
-    """Note the names in a folder that only differ in how their letters are encoded, see :func:`.nfc`.
-
-    Args:
-        place: the folder.
-        names: of the files and folders in it.
-        problems: where they are noted.
-    """
+    """Note the names in a folder that only differ in how their letters are encoded, see :func:`.nfc`."""
     first: dict[str, str] = {}
     for name in sorted(names):
         if (known := first.setdefault(nfc(name), name)) != name:
@@ -73,12 +62,9 @@ def note_equal_names(place: Path, names: Iterable[str], problems: Problems) -> N
 
 
 def images_below(folder: Path, problems: Problems) -> list[str]:
-    """All images in a folder and its folders, links included; hidden files and folders are ignored.
+    """Sorted relative POSIX paths of all images in a folder and its folders, links included, hidden ones ignored.
 
     A link to a folder above it is left out with a warning: it would show the same images again, without end.
-
-    Returns:
-        Sorted relative POSIX paths of what has the extension of an image, in any case.
 
     Raises:
         OSError: if a folder cannot be read.
@@ -124,14 +110,7 @@ def misnamed_split_folders(folder: Path) -> list[str]:
 
 
 def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
-    """Images by the name of their class folder.
-
-    Args:
-        folder: the data set.
-        parts: folders in it that hold class folders, or none if it holds them itself.
-        problems: where images outside class folders, class folders without images, and names or levels that are wrong
-            are noted.
-    """
+    """Images by the name of their class folder, in ``parts`` of the folder if there are any."""
     names = [(part, name) for part in parts or [""] for name in visible_folders(folder / part)]
     places = {f"{part}/{name}" if part else name: nfc(name) for part, name in names}
     depth = 1 + bool(parts)

@@ -8,10 +8,6 @@ SHOWN = 5
 class Problems:
     """Collects everything that is wrong with a data set, to say it in one error.
 
-    Args:
-        what: the data set and its folder.
-        remedy: what to do about it.
-
     Example:
         >>> problems = Problems("toy data in /data", "Download it again.")
         >>> problems.wrong("a.txt is empty")

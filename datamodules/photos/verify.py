@@ -34,7 +34,6 @@ class Mark(NamedTuple):
 
     Args:
         what: table and row that say so.
-        text: its numbers as they are shown.
         corners: inclusive pixels x0, y0, x1, y1, which must overlap the photo.
     """
 
@@ -61,8 +60,6 @@ class ImageFile:
 
     Args:
         sample_id: its id; kept in the form :func:`.nfc`.
-        path: where it lies.
-        mask: its object mask, or None.
         marks: boxes and visible points that must lie on it.
         sources: what names the image and what holds its mask, for the message that one is not there.
     """
@@ -178,11 +175,6 @@ class _Checks(Dataset[str]):
 
 def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") -> tuple[int, int]:
     """Width and height of a picture, from all of its pixels or from its header.
-
-    Args:
-        path: the file.
-        verify: ``decode`` or ``header``.
-        mode: see :func:`decode_image`.
 
     Raises:
         ValueError: if it cannot be read.

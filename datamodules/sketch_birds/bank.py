@@ -181,10 +181,6 @@ def anchors(shapes: tuple[int, ...], facing_right: bool) -> tuple[Polygon, NDArr
 
     A bird that faces right shows its right side, so near is right; flipped, near is left.
 
-    Args:
-        shapes: shape of each part in the order of ``PART_NAMES``.
-        facing_right: whether the bird looks to the right.
-
     Returns:
         ``(15, 2)`` canonical coordinates in the order of ``POINT_NAMES``, and ``(15,)`` codes.
 

@@ -30,15 +30,9 @@ def _failed_rule(table: NDArray[np.int64], variants: Sequence[Sequence[int]]) ->
 
 
 def has_disjoint_pairs(table: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether two other classes share exactly two parts each with a class, the two pairs of parts being disjoint.
+    """``(K,)`` bool: two other classes share exactly two parts each with a class, and the pairs are disjoint.
 
     Source: Hesse et al. 2023, the condition of target sensitivity.
-
-    Args:
-        table: ``(K, 5)`` int64 variants.
-
-    Returns:
-        ``(K,)`` bool.
 
     Example:
         >>> has_disjoint_pairs(np.array([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 0, 0, 1]])).tolist()
@@ -59,11 +53,6 @@ def make_class_table(num_birds: int, variants: Sequence[Sequence[int]], seed: in
     Rules: classes differ in at least two parts; every allowed variant is used; every class shares exactly two parts
     with each of two other classes, and the two pairs of parts are disjoint. An attempt takes combinations in random
     order and rejects those too close to an earlier class; then the whole table is checked.
-
-    Args:
-        num_birds: number of classes K.
-        variants: for each of the five parts the indices that may be used.
-        seed: seed of the table; attempt ``a`` draws from ``SeedSequence((seed, a))``.
 
     Returns:
         ``(K, 5)`` int64 variant indices in the order beak, eye, foot, tail, wing.
@@ -107,7 +96,6 @@ class Attributes(NamedTuple):
     """The attributes of the parts.
 
     Args:
-        names: A names.
         group: ``(A,)`` int64 index of the point group the attribute belongs to, -1 for attributes of the whole bird.
         by_part: for each part ``(variants, A)`` bool, which attributes a variant shows.
     """

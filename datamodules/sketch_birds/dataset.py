@@ -41,9 +41,6 @@ class SketchBirdsDataset(ImageDataset):
 
     Args:
         preset: "tiny", "small", "default" or "full", or its numbers; decides classes, image size and number of images.
-        split: "train", "val" or "test".
-        knobs: what the scenes may contain.
-        seed: seed of the data.
         targets: "soft" adds ``class_targets``, uniform over T(x); "attributes" adds ``labels``; "label" adds nothing.
         spatial: whether samples carry masks, label maps, points, boxes and certainties.
 
@@ -239,11 +236,9 @@ class SketchBirdsDataset(ImageDataset):
 def class_tables(
     num_birds: int, variants: tuple[tuple[int, ...], ...], seed: int
 ) -> tuple[NDArray[np.int64], Attributes, ClassTables]:
-    """The birds of all classes, the attributes that some class has, and the tables of both.
+    """``(K, 5)`` int64 variants of the birds, the L attributes that some class has, and the tables of both.
 
-    Returns:
-        ``(K, 5)`` int64 variants, the L attributes, and the tables without ``class_concepts``, which are counted over
-        training images.
+    The tables lack ``class_concepts``, which are counted over training images.
     """
     table, attributes = make_class_table(num_birds, variants, seed), all_attributes()
     has_attribute = np.stack([attributes.of(row).any(axis=0) for row in table.tolist()])

@@ -19,15 +19,7 @@ def changed_scene(
     swap: Mapping[str, int] | None = None,
     pose: Pose | None = None,
 ) -> Scene:
-    """The scene with some things removed or replaced; everything else stays where it is.
-
-    Args:
-        scene: the scene to change.
-        drop: names of present parts to remove.
-        drop_background: indices of background objects to remove; the others keep their codes.
-        background: colour that replaces the background.
-        swap: present part -> index of the variant to draw instead.
-        pose: ``(matrix, shift)`` that replaces the bird's; objects and occluder stay.
+    """The scene as :meth:`.SketchBirdsDataset.intervene` changes it; objects that stay keep place and code.
 
     Raises:
         ValueError: if a part or an object is not there, a variant does not exist, or the colour is none.

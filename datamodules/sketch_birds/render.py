@@ -25,14 +25,7 @@ _SHADE = 0.7
 
 @dataclass(frozen=True)
 class Primitives:
-    """Coloured polygons in painter's order, with their vertices stored one after the other.
-
-    Args:
-        vertices: ``(V, 2)`` float64 scene coordinates.
-        lengths: number of vertices of each polygon.
-        colors: RGB of each polygon.
-        codes: label code of each polygon.
-    """
+    """Coloured polygons in painter's order, with their vertices ``(V, 2)`` in scene coordinates one after the other."""
 
     vertices: Polygon
     lengths: tuple[int, ...]
@@ -108,8 +101,7 @@ def _bird_primitives(scene: Scene) -> Primitives:
 def primitives(scene: Scene) -> Primitives:
     """The polygons of a scene in painter's order: background objects, bird, occluder.
 
-    Returns:
-        Polygons in scene coordinates; iterating yields ``(polygon, rgb, label code)``.
+    Iterating yields ``(polygon, rgb, label code)``.
     """
     layers = [_object_primitives(scene.objects), _bird_primitives(scene)]
     if scene.occluder:
@@ -145,16 +137,7 @@ def _corners(polygons: Primitives, size: tuple[int, int]) -> list[list[int]]:
 
 
 def draw_image(scene: Scene, polygons: Primitives, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The picture.
-
-    Args:
-        scene: gives the background colour.
-        polygons: ``primitives(scene)``.
-        size: ``(H, W)`` pixels.
-
-    Returns:
-        ``(H, W, 3)`` uint8, RGB.
-    """
+    """The picture of ``primitives(scene)``, ``(H, W, 3)`` uint8 RGB."""
     height, width = size
     canvas = Image.new("RGB", (2 * width, 2 * height), scene.background)
     draw = ImageDraw.Draw(canvas)
@@ -165,15 +148,7 @@ def draw_image(scene: Scene, polygons: Primitives, size: tuple[int, int]) -> NDA
 
 
 def draw_label_map(polygons: Primitives, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The label codes of :data:`~protometry.datamodules.sketch_birds.bank.SLOTS`, 32 + j for object j.
-
-    Args:
-        polygons: ``primitives(scene)``.
-        size: ``(H, W)`` pixels.
-
-    Returns:
-        ``(H, W)`` uint8.
-    """
+    """``(H, W)`` uint8 codes of :data:`~protometry.datamodules.sketch_birds.bank.SLOTS`, 32 + j for object j."""
     canvas = Image.new("L", (size[1], size[0]), 0)
     draw = ImageDraw.Draw(canvas)
     for polygon, code in zip(_corners(polygons, size), polygons.codes, strict=True):
@@ -185,10 +160,6 @@ def locate_points(scene: Scene, label_map: NDArray[np.uint8]) -> tuple[NDArray[n
     """The 15 points and which of them can be seen.
 
     A point is visible if it lies in the frame and the label map at its pixel holds the code of its part.
-
-    Args:
-        scene: the scene drawn.
-        label_map: ``(H, W)`` uint8, its label map.
 
     Returns:
         ``(15, 2)`` float32 (x, y) pixels, (0, 0) for invisible points, and ``(15,)`` bool.

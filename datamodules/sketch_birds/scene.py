@@ -45,17 +45,12 @@ class Scene:
     """What is in one image. Scene coordinates: the frame is [-1, 1]^2, x to the right, y upwards.
 
     Args:
-        label: class index.
         variants: variant of each part in the order beak, eye, foot, tail, wing.
-        kept: whether each part is there.
-        profile: whether far eye and far wing are left out.
         matrix: 2x2 matrix from canonical to scene coordinates.
-        shift: added after the matrix.
         grey: grey value of the body, 0..255.
         background: colour behind everything.
         context: index of the background context, 0 without contexts.
         objects: background objects, drawn first.
-        occluder: an object drawn last, or None.
     """
 
     label: int
@@ -84,15 +79,11 @@ class Scene:
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a split's scenes may contain.
+    """What a split's scenes may contain, see :class:`.SketchBirds`.
 
     Args:
-        part_removal: probability that an image loses k ~ U{0..5} random parts.
-        contexts: number of background contexts n, 0 for the fixed background.
         context_correlation: rho in p(c | class) = (1 - rho) / n + rho [c = preferred context].
         context_offset: the preferred context is (class + offset) mod n.
-        occluders: probability that a polygon covers a random part.
-        profile: probability that far eye and far wing are left out.
 
     Raises:
         ValueError: if a probability is not in [0, 1] or ``contexts`` is negative.

@@ -72,9 +72,6 @@ def colour_steps() -> list[Any]:
     """Brightness, contrast, saturation and hue, on RGB.
 
     One step each, because a single ``ColorJitter`` shuffles the order.
-
-    Returns:
-        albumentations transforms.
     """
     neutral = {"brightness": (1.0, 1.0), "contrast": (1.0, 1.0), "saturation": (1.0, 1.0), "hue": (0.0, 0.0)}
     changes = {"brightness": 1.125, "contrast": 1.125, "saturation": 1.125, "hue": 0.05}
@@ -86,12 +83,6 @@ def damage_steps(variant: Literal["paper", "quanproto"]) -> list[Any]:
 
     In RGB order the encoder would take red for blue, which moves pixels by 2 grey levels on average. Noise and blur
     treat channels alike. The JPEG step rounds to 8 bits, as the codec needs.
-
-    Args:
-        variant: decides the noise, see :func:`continuity_view`.
-
-    Returns:
-        albumentations transforms.
     """
     sd = _NOISE_SD[variant]
     noise = {"mean_range": (0.0, 0.0), "per_channel": True, "noise_scale_factor": 1.0}
@@ -109,9 +100,6 @@ def _pipelines(variant: Literal["paper", "quanproto"]) -> tuple[A.Compose, A.Com
 
 def codec_versions() -> dict[str, str]:
     """Versions of what the continuity view depends on to the last bit; record them with results.
-
-    Returns:
-        ``albumentations``, ``opencv`` and the JPEG library that OpenCV was built with.
 
     Raises:
         ValueError: if OpenCV was built without JPEG.

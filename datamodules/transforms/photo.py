@@ -40,10 +40,7 @@ class Photo:
 
     Args:
         image: ``(H, W, 3)`` uint8 RGB.
-        object_mask: ``(H, W)`` bool.
-        label_map: ``(H, W)`` uint8.
         points: ``(N, 2)`` float (x, y); pixel (floor x, floor y).
-        visible: ``(N,)`` bool.
         box: ``(4,)`` float inclusive pixels (x0, y0, x1, y1).
     """
 
@@ -99,10 +96,6 @@ class PhotoTransform:
     def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
         """Transform one photo.
 
-        Args:
-            photo: image and annotations.
-            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
-
         Returns:
             The photo in the model's frame: points outside it are invisible and hold (0, 0), the box is clipped. Only
             the image if there is an augmentation.
@@ -124,10 +117,6 @@ class PhotoTransform:
 
     def to_frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and where they lie; box and points stay as they are on the photo.
-
-        Args:
-            photo: image and annotations.
-            seed: where the augmentation's randomness comes from, see :func:`transform_seed`.
 
         Raises:
             ValueError: if ``crop="box"`` and there is no box, a mask or label map is not as large as the photo, or an
@@ -175,9 +164,6 @@ def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "pape
         augmentation: see :class:`PhotoTransform`.
         variant: ``paper`` has the perspective with probability .5, and repeats the edge of the photo beyond it;
             ``quanproto``, as their published code, always has it, and repeats the whole photo.
-
-    Returns:
-        albumentations transforms.
     """
     border_mode, probability = (cv2.BORDER_WRAP, 1.0) if variant == "quanproto" else (cv2.BORDER_REPLICATE, 0.5)
     geometric = [
@@ -214,14 +200,7 @@ def geometric_part(augmentation: Augmentation) -> Augmentation:
 def transform_seed(seed: int, epoch: int, sample_key: int, *view: int) -> int:
     """The seed of one sample's augmentation in one epoch, the same in every process and after a resume.
 
-    Args:
-        seed: seed of the run.
-        epoch: epoch number.
-        sample_key: see :func:`protometry.datamodules.sample.sample_key`.
-        view: number of the view, for what is drawn several times.
-
-    Returns:
-        An integer in 0..2**32 - 1.
+    What is drawn several times has a number as ``view``.
 
     Example:
         >>> transform_seed(0, 1, 5) == transform_seed(0, 1, 5), transform_seed(0, 1, 5) == transform_seed(0, 2, 5)

@@ -39,12 +39,7 @@ class Placement:
     corner: tuple[int, int] = (0, 0)
 
     def image(self, image: NDArray[np.uint8], resize_filter: ResizeFilter) -> NDArray[np.uint8]:
-        """An image in the frame.
-
-        Args:
-            image: the photo, uncut, 3 channels of uint8.
-            resize_filter: ``area`` averages in the directions in which the photo shrinks; ``linear`` samples.
-        """
+        """An image in the frame; ``area`` averages in the directions in which the photo shrinks, ``linear`` samples."""
         image = self._cut(image)
         if resize_filter == "area":  # a step of its own: OpenCV averages only where no direction grows
             shrunk = min(self.photo[0], self.resized[0]), min(self.photo[1], self.resized[1])
@@ -52,11 +47,7 @@ class Placement:
         return self._placed(image, cv2.INTER_LINEAR)
 
     def labels(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A map of codes in the frame; each pixel takes the code at its centre (plain nearest takes the top left).
-
-        Args:
-            labels: as large as the photo, uint8.
-        """
+        """A map of codes in the frame; each pixel takes the code at its centre (plain nearest takes the top left)."""
         return self._placed(self._cut(labels), cv2.INTER_NEAREST_EXACT)
 
     def _cut(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -81,14 +72,7 @@ def _resized(pixels: NDArray[np.uint8], size: tuple[int, int], interpolation: in
 
 
 def place_points(points: NDArray[np.floating], placements: Sequence[Placement]) -> NDArray[np.float64]:
-    """The points of several photos in their frames, also those outside.
-
-    Args:
-        points: ``(B, N, 2)`` (x, y) on the photos, where 0 is the edge of the first pixel.
-        placements: B of them.
-
-    Returns:
-        ``(B, N, 2)``.
+    """The points ``(B, N, 2)`` of B photos in their frames, also those outside; 0 is the edge of the first pixel.
 
     Example:
         >>> place_points(np.array([[[36.0, 16.0]]]), [place((60, 90), (30, 30), "shorter_crop")])
@@ -150,10 +134,7 @@ def _middle(whole: Placement) -> Placement:
 
 
 def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Boxes as inclusive pixels (floor x0, floor y0, ceil(x1) - 1, ceil(y1) - 1).
-
-    Args:
-        corners: ``(..., 4)`` x0, y0, x1, y1, the edges of the box in pixels.
+    """Boxes ``(..., 4)``, edges x0, y0, x1, y1, as inclusive pixels (floor x0, floor y0, ceil(x1) - 1, ceil(y1) - 1).
 
     Example:
         >>> inclusive_boxes(np.array([1.5, 2.0, 4.5, 11.0]))
@@ -164,11 +145,7 @@ def inclusive_boxes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def clipped_boxes(boxes: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """The part of boxes that lies in the frame.
-
-    Args:
-        boxes: ``(..., 4)`` inclusive pixels (x0, y0, x1, y1).
-        shape: ``(H, W, ...)`` of the image.
+    """The part of boxes ``(..., 4)``, inclusive pixels (x0, y0, x1, y1), that lies in the frame.
 
     Example:
         >>> clipped_boxes(np.array([1.0, 2.0, 4.0, 10.0]), (10, 20))
@@ -180,15 +157,7 @@ def clipped_boxes(boxes: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray
 def placed_boxes(
     boxes: NDArray[np.float32], placements: Sequence[Placement], names: Sequence[object] = ()
 ) -> NDArray[np.float32]:
-    """The boxes of several photos in their frames, which they must overlap.
-
-    Args:
-        boxes: ``(B, 4)`` inclusive pixels (x0, y0, x1, y1) on the photos.
-        placements: B of them, in frames of one size.
-        names: of the photos, for the error.
-
-    Returns:
-        ``(B, 4)``, clipped.
+    """The boxes ``(B, 4)`` of several photos, inclusive pixels, in their frames of one size, which they must overlap.
 
     Raises:
         ValueError: if nothing is left of a box.
@@ -211,13 +180,7 @@ def placed_boxes(
 def placed_points(
     points: NDArray[np.float32], visible: NDArray[np.bool_] | None, placements: Sequence[Placement]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The points of several photos in their frames, and which are visible there; the others become (0, 0).
-
-    Args:
-        points: ``(B, N, 2)`` (x, y) on the photos.
-        visible: ``(B, N)``; all if None.
-        placements: B of them, in frames of one size.
-    """
+    """The points of several photos in their frames, and which are visible there; the others become (0, 0)."""
     placed = place_points(points, placements)
     height, width = placements[0].frame
     seen = np.asarray(((placed >= 0) & (placed < (width, height))).all(axis=-1))

@@ -18,12 +18,6 @@ def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tu
     colour jitter of 0.75-1.25 with a hue of 0.05, posterisation to 2-8 bits per channel and a 3 x 3 mean blur with
     probability 0.5 for their TrivialAugment, and no second random crop, which would move cells.
 
-    Args:
-        pixels: ``(H, W, 3)`` uint8 RGB, after the geometric augmentation.
-        sample_key: see :func:`protometry.datamodules.sample.sample_key`.
-        seed: of the run.
-        epoch: number of the epoch.
-
     Returns:
         Two ``(H, W, 3)`` uint8 RGB, a pure function of the arguments.
 

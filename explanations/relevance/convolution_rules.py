@@ -31,14 +31,7 @@ class LinearMap:
 
 @dataclass(frozen=True)
 class ConvolutionMap:
-    """``conv2d`` without bias, and its transpose.
-
-    Args:
-        stride: rows, columns.
-        padding: rows, columns, with zeros.
-        dilation: rows, columns.
-        groups: as in ``conv2d``.
-    """
+    """``conv2d`` without bias, and its transpose."""
 
     stride: tuple[int, int]
     padding: tuple[int, int]
@@ -129,10 +122,6 @@ class Weighted(Branching):
     is carried by its bias, and its relevance goes by |x|·|w|; where that is zero too, evenly over the window.
 
     Args:
-        x: the input.
-        operator: the linear map.
-        filters: its weights.
-        non_negative: whether ``x`` cannot be negative.
         bounds: ``(2, C, 1, 1)``, l and h, if ``x`` holds pixels.
         ladder: False drops the relevance of outputs carried by their bias.
     """

@@ -37,14 +37,8 @@ class Node:
     """One operation on a tensor that depends on the images.
 
     Args:
-        operation: name of the function.
-        inputs: the operations it reads.
-        rule: None where relevance cannot pass.
-        non_negative: whether the output cannot be negative.
         bounds: ``(2, C, 1, 1)``, the output for black and for white, as long as it is rescaled pixels.
-        scale: running variance, weight and ε of a BatchNorm.
         place: path and type of the module it ran in, if recorded.
-        readers: how often the output is read.
     """
 
     operation: str
@@ -62,12 +56,9 @@ class Context:
     """What a handler receives in addition to the arguments of the operation.
 
     Args:
-        node: to be filled.
         run: computes the operation out of place.
         sources: the tensors among the arguments that depend on the images, as ``node.inputs``.
         output: what it returned.
-        winners: indices of a max pool.
-        scheme: where pixel bounds come from.
     """
 
     node: Node

@@ -42,11 +42,7 @@ class RecordedOutput(ModelOutput):
 
 
 class _Propagation(Explainer):
-    """What PRP and LRP share: the recording, the start and the walk back.
-
-    Args:
-        bounds: of the pixels in the first layer; see :class:`PRP`.
-    """
+    """What PRP and LRP share: the recording, the start and the walk back."""
 
     def __init__(self, bounds: Bounds = "channel") -> None:
         check_choice("bounds", bounds, get_args(Bounds))
@@ -145,7 +141,7 @@ class PRP(_Propagation):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import ProtoPNet
+        >>> from protometry.lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> explainer, targets = PRP(), Targets("unit", torch.tensor([[3, 8], [5, -1]]))
         >>> output = explainer.observe(model, images)  # the one forward, shared by any number of calls
@@ -183,7 +179,7 @@ class LRP(_Propagation):
 
     Example:
         >>> from protometry.explanations.explainer import Targets
-        >>> from lightning_modules import ProtoPNet
+        >>> from protometry.lightning_modules import ProtoPNet
         >>> model, images = ProtoPNet(num_classes=4, image_size=(32, 32)).eval(), torch.rand(2, 3, 32, 32)
         >>> maps = LRP().attribute(model, images, Targets("class", torch.tensor([[3], [0]])))
         >>> bool(torch.isclose(maps[1, 0].sum(), model(images).logits[1, 0], rtol=1e-3))

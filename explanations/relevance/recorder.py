@@ -123,14 +123,7 @@ def _tensors(values: Sequence[Any]) -> list[Tensor]:
 def record(
     model: InterpretableModel, images: Tensor, scheme: Bounds = "channel", places: bool = False
 ) -> tuple[ModelOutput, Tape | None]:
-    """Run a model and note how it came to its latent.
-
-    Args:
-        model: in evaluation mode.
-        images: ``(B, 3, H, W)`` float32 in [0, 1].
-        scheme: bounds of the pixels: black and white of every channel, or the same two numbers for all channels and no
-            ladder, as released code has it.
-        places: note which module each operation runs in, which costs a little.
+    """Run a model and note how it came to its latent, and in which module each operation runs if ``places``.
 
     Returns:
         What ``model(images)`` returns, uncompiled, and the tape, or None if no latent depends on the images.

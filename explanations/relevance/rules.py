@@ -83,12 +83,7 @@ def split(relevance: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
 
 
 class Residual(Branching):
-    """Sum of two tensors: R_a = R·a / (a + b + ε·sign(a + b)), half each where a + b is zero.
-
-    Args:
-        a: first summand.
-        b: second summand, of the same shape.
-    """
+    """Sum of two tensors: R_a = R·a / (a + b + ε·sign(a + b)), half each where a + b is zero."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         self.a, self.b = a, b
@@ -119,8 +114,6 @@ class MaxPool:
     """Winner takes all, the first index in row-major order on ties.
 
     Args:
-        indices: of the winners, as ``max_pool2d(..., return_indices=True)`` gives them.
-        shape: of the input.
         window: kernel size, stride, padding, dilation and ceil mode.
     """
 
@@ -138,26 +131,14 @@ class MaxPool:
 
 
 class AveragePool:
-    """Relevance by share of the sum: R = x ⊙ poolᵀ(R / (y + ε·sign y)).
-
-    Args:
-        x: the input.
-        pooled: y.
-        transposed: poolᵀ, of a tensor like ``pooled``.
-    """
+    """Relevance by share of the sum: R = x ⊙ poolᵀ(R / (y + ε·sign y))."""
 
     def __init__(self, x: Tensor, pooled: Tensor, transposed: partial[Tensor]) -> None:
         self.x, self.pooled, self.transposed = x, pooled, transposed
 
     @classmethod
     def of(cls, x: Tensor, pooled: Tensor, window: tuple[Any, ...] | None) -> AveragePool:
-        """The rule of ``avg_pool2d`` with the given arguments, or of ``adaptive_avg_pool2d`` without.
-
-        Args:
-            x: the input.
-            pooled: the output.
-            window: kernel size, stride, padding, ceil mode, whether padding counts, and the divisor or None.
-        """
+        """The rule of ``avg_pool2d`` with the given arguments, or of ``adaptive_avg_pool2d`` without."""
         if window is None:
             return cls(x, pooled, partial(torch.ops.aten._adaptive_avg_pool2d_backward, self=x))
         names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")

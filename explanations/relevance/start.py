@@ -12,22 +12,13 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts: Tensor) -> Tensor:
-    """Relevance of the latent for some units of each image.
+    """Relevance of the latent ``(B, D, h, w)`` for units ``ids`` ``(B, n)`` of each image, which sums to ``amounts``.
 
     Source: Gautam et al. (2023) for prototypes compared by distance: all of it in the best cell (the first in row-major
     order), channel c gets q_c/Σq with q_c = 1/((z_c - p_c)² + 1e-12). Ours, for the rest: prototypes compared by an
     inner product share by max(z_c p_c, 0); a channel of the latent is its own share; units pooled by their mean start
     in all cells, by max(z_c v_c, 0) over channels and cells. Where no product is positive the shares are by |z_c v_c|,
     and where all are zero by |v_c|. Of focal pooling only the maximum is explained.
-
-    Args:
-        output: for B images.
-        units: how units meet the latent.
-        ids: ``(B, n)`` int64 units.
-        amounts: ``(B, n)`` float, what the relevance of each unit sums to.
-
-    Returns:
-        ``(B, D, h, w)``.
 
     Example:
         >>> latent = torch.tensor([[[[0.0, 1.0]], [[0.0, 3.0]]]])  # two channels, two cells

@@ -58,15 +58,7 @@ def _state(model: nn.Module) -> _State:
 
 
 class Tape:
-    """The operations between the images of one batch and the latent, each with its rule.
-
-    Args:
-        model: what was recorded.
-        images: ``(B, 3, H, W)``.
-        scheme: where pixel bounds come from.
-        nodes: in the order of computation, the images first.
-        latent: the last one that matters.
-    """
+    """The operations between the images of one batch and the latent, each with its rule."""
 
     def __init__(self, model: nn.Module, images: Tensor, scheme: Bounds, nodes: list[Node], latent: Node) -> None:
         self.images, self.scheme, self.latent = images, scheme, latent

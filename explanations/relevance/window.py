@@ -33,12 +33,7 @@ class Window:
 
     @classmethod
     def of_cells(cls, cells: Tensor, frame: tuple[int, int]) -> Window:
-        """One cell per image.
-
-        Args:
-            cells: ``(B,)`` int64, row times width plus column.
-            frame: ``(H, W)``.
-        """
+        """One cell per image, row times width plus column."""
         return cls(cells[:, None] // frame[1], cells[:, None] % frame[1], frame)
 
     @cached_property
@@ -76,11 +71,7 @@ class Window:
 
 
 def narrowed(rule: Any, window: Window) -> tuple[Any, list[Window]] | None:
-    """A rule that passes relevance within a window.
-
-    Returns:
-        The rule, and the window of the relevance of each input; None if the whole tensor is needed, or hardly less.
-    """
+    """A rule within a window, and the windows of its inputs; None if the whole tensor is needed, or hardly less."""
     if rule is passed:
         return rule, [window]
     if isinstance(rule, Residual):
