@@ -8,7 +8,7 @@
 Times are CPU time of one thread, the median with the least and the most, after one call to warm up. Memory is what a
 second call in a process of its own holds at most above what the process holds after it, with freed memory returned at
 once. The floor is work that the row cannot avoid: counted passes, the backbone alone, or the formula of the released
-code. ``benchmarks/scale.py`` draws curves, ``benchmarks/metrics.py`` times metrics one by one.
+code. An earlier checkout has ``protometry`` for its package, and what ``benchmarks/works.py`` imports.
 """
 
 from __future__ import annotations
@@ -19,33 +19,25 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind PYTHONPATH, the checkout that is measured
 
-from benchmarks.timing import ROOT, WITHOUT_CACHE, cpu_ms, peak, show
-from benchmarks.works import ROWS
+from timing import ROOT, WITHOUT_CACHE, cpu_ms, peak, show
+from works import ROWS
 
-PACKAGES = (
-    *("protometry.datamodules", "protometry.lightning_modules", "protometry.metrics", "protometry.callbacks"),
-    "tests.engine_runs",
-)
+from protometry.command_line.freed_memory import keep_freed_memory
 
 
-def serve(row: str, part: str, checkout: str) -> None:
-    """Measure a row of a checkout each time a line asks for ``time`` or ``peak``."""
-    sys.path.insert(0, checkout)
+def serve(row: str, part: str) -> None:
+    """Measure a row each time a line asks for ``time`` or ``peak``."""
     torch.set_num_threads(1)
-    for package in PACKAGES:
-        import_module(package)  # here, so that everything else imports the checkout's packages
-    with suppress(ModuleNotFoundError):  # as the command line of the checkout does
-        import_module("protometry.command_line.freed_memory").keep_freed_memory()
+    keep_freed_memory()  # as the command line does
     chosen = ROWS[row]
     work = chosen.floor[1]() if part == "floor" and chosen.floor else chosen.work()
     answers, sys.stdout = sys.stdout, sys.stderr
@@ -57,9 +49,10 @@ class Server:
     """A process that measures one row; asked too long, it is ended and answers None from then on."""
 
     def __init__(self, row: str, part: str, checkout: Path, limit: float, **environment: str) -> None:
-        command = [sys.executable, __file__, "--serve", row, part, str(checkout)]
+        command = [sys.executable, __file__, "--serve", row, part]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         options: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors, "text": True}
+        environment |= {"PYTHONPATH": str(checkout)}
         self.process: Any = subprocess.Popen(command, cwd=checkout, env=os.environ | environment, **options)
         self.limit = limit
 
@@ -116,7 +109,7 @@ def main() -> None:
     parser.add_argument("--earlier", type=Path, help="another checkout of this project")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120, help="seconds that one measurement may take")
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(*arguments.serve)

@@ -1,14 +1,11 @@
-"""How benchmarks measure: CPU time of works in turn, the time of a device, and the peak memory of one work."""
+"""How benchmarks measure: CPU time, the time of a device, and the peak memory of one work."""
 
 from __future__ import annotations
 
 import gc
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -31,12 +28,6 @@ def clock(device: torch.device | str) -> float:
     return time.perf_counter()
 
 
-def in_turn(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """CPU milliseconds of every work, once each to warm up and then in turn."""
-    rounds = [[cpu_ms(work) for work in works.values()] for _ in range(repeats + 1)][1:]
-    return dict(zip(works, map(list, zip(*rounds, strict=True)), strict=True))
-
-
 def show(times: Sequence[float], images: int) -> str:
     """Median, least and most milliseconds an image."""
     return f"{statistics.median(times) / images:.3g} ({min(times) / images:.3g} to {max(times) / images:.3g})"
@@ -50,21 +41,6 @@ def peak(work: Callable[[], object]) -> float:
     before = _memory("VmRSS")
     work()
     return _memory("VmHWM") - before
-
-
-def in_fresh_process(module: str, function: str, *arguments: object) -> float:
-    """The number that a function of a benchmark returns in a new process, which keeps no freed memory.
-
-    Args:
-        module: name of the benchmark.
-        function: its name there.
-        arguments: as Python can print and read them.
-    """
-    call = f"{module}.{function}(*{arguments!r})"
-    command = [sys.executable, "-c", f"from benchmarks import {module}; print({call})"]
-    environment = os.environ | WITHOUT_CACHE | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout)
 
 
 def _memory(field: str) -> float:

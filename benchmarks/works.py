@@ -1,53 +1,65 @@
-"""The work that the rows of ``benchmarks/rows.py`` measure, under names that other checkouts share.
-
-Each function makes the work of a row. Packages are imported where they are used: a process first decides whose.
-"""
+"""The work that the rows of ``benchmarks/rows.py`` measure; each function makes the work of a row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from lightning import Trainer
 from torch import Tensor
 from torch.nn import functional as F
 
+from protometry.callbacks import Interpretability, PhaseSchedule
+from protometry.callbacks.phases.projection import nearest_patches
+from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import ProtoPNet
+from tests.engine_runs import run_engine
+
 Work = Callable[[], object]
-CONTRASTIVITY = tuple(f"contrastivity/{name}" for name in ("plc", "palc", "apd", "afd"))
 
 
 def suite(name: str, units: int = 200, backbone: str = "sketch", pixels: int = 56, images: int = 32) -> Work:
     """A suite on a ProtoPNet with random weights, drawing the birds included."""
-    run_engine = import_module("tests.engine_runs").run_engine
     model = protopnet(8, units // 8, pixels, backbone).eval()
-    birds = import_module("protometry.datamodules").SketchBirds(
-        "tiny", image_size=pixels, test_size=images, eval_batch_size=32
-    )
-    engine = import_module("protometry.callbacks").Interpretability([name])
+    birds = SketchBirds("tiny", image_size=pixels, test_size=images, eval_batch_size=32)
+    engine = Interpretability([name])
     return lambda: run_engine(engine, model, birds, batch_size=32)
 
 
 def passes(plain: int, explained: int, maps: int) -> Work:
-    """The passes of a suite on a ResNet-18, each as a bare call."""
-    evaluation = import_module("benchmarks.evaluation")
-    model, counted = evaluation.make_model(), evaluation.Passes(16 * plain, 16 * explained, 16 * maps)
-    return lambda: evaluation.floor_of(model, counted, 224, 16, 8)
+    """What a suite needs per image of a ResNet-18, as bare calls on batches of 8.
+
+    A map is a plain backward pass to the pixels; the first explained forward pass has all maps that the others lack.
+    """
+    model = protopnet(8, 25, 224, "resnet18").eval().requires_grad_(False)
+    batches = torch.rand(16, 3, 224, 224).split(8)
+
+    def work() -> None:
+        for batch in batches:
+            with torch.inference_mode():
+                for _ in range(plain):
+                    model(batch.clone())
+            for index in range(explained):
+                leaf = batch.clone().requires_grad_()
+                scores = model(leaf).scores
+                for unit in range(1 if index else maps - explained + 1):
+                    torch.autograd.grad(scores[:, unit].sum(), leaf, retain_graph=True)
+
+    return work
 
 
 def protopnet(classes: int, per_class: int, pixels: int = 56, backbone: str = "sketch") -> Any:
     """A ProtoPNet with random weights."""
     torch.manual_seed(0)
-    kind = import_module("protometry.lightning_modules").ProtoPNet
     size = (pixels, pixels)
-    return kind(num_classes=classes, image_size=size, prototypes_per_class=per_class, backbone={"name": backbone})
+    return ProtoPNet(num_classes=classes, image_size=size, prototypes_per_class=per_class, backbone={"name": backbone})
 
 
 def projection(backbone_alone: bool = False) -> Work:
     """The nearest patches of 10 prototypes of each of 1,000 classes, in one batch."""
-    nearest_patches = import_module("protometry.callbacks.phases.projection").nearest_patches
     model, keys = protopnet(1_000, 10).eval(), torch.arange(32)
     images = torch.rand(32, 3, 56, 56)
     batch = {"image": images, "sample_key": keys, "label": keys, "sample_id": [str(key) for key in keys.tolist()]}
@@ -93,62 +105,18 @@ def _losses(model: Any, terms: Any, output: Any, labels: Tensor) -> Tensor:
     return torch.stack([rate * terms[name](output, {"label": labels}) for name, rate in rates.items()]).sum()
 
 
-def entropy(images: int, units: int) -> Work:
-    """Entropy of scores that were added in batches of 32; the process holds them before and after."""
-    metric = import_module("protometry.metrics").PrototypeEntropy(units)
-    for count in [32] * (images // 32) + [images % 32]:
-        metric.update(torch.rand(count, units))
-
-    def work() -> None:
-        metric._computed = None
-        metric.compute()
-
-    return work
-
-
-def distance() -> Work:
-    """A batch of both prototype distances, 1,000 classes, 10,000 prototypes."""
-    kind, vectors = import_module("protometry.metrics").AveragePrototypeDistance, torch.rand(10_000, 128)
-    metrics = [kind(vectors, 1_000, mode) for mode in ("intra", "inter")]
-    ids, labels = torch.randint(10_000, (32, 5)), torch.arange(32)
-    return lambda: [metric.update(ids, labels) for metric in metrics]
-
-
-def updates(*keys: str) -> Work:
-    """A hundred batches of 32 images, 2,000 units, 7 × 7 cells, 5 units per image, for metrics without a model."""
-    benchmark = import_module("benchmarks.metrics")
-    work = benchmark.map_work(32)
-    chosen = [update for name, update in work.items() if name.startswith(keys)]
-    return lambda: [update() for _ in range(100) for update in chosen]
-
-
-def noise() -> Work:
-    """The noisy images of completeness, 224 px, 5 per image."""
-    perturb = import_module("protometry.metrics.functional").completeness_perturbation
-    boxes = torch.tensor([56, 56, 112, 112]).expand(32, 5, 4)
-    images, keys = torch.rand(32, 3, 224, 224), torch.randint(2**62, (32,))
-    return lambda: perturb(images, boxes, keys)
-
-
 def head_phase() -> Work:
     """20 epochs of the head alone on 256 images that do not change."""
-    lightning, callbacks = import_module("lightning"), import_module("protometry.callbacks")
     torch.manual_seed(0)
     changes = dict.fromkeys(("warm", "joint", "joint2", "last2")) | {"last": {"on_enter": []}}
-    kind, birds = (
-        import_module("protometry.lightning_modules").ProtoPNet,
-        import_module("protometry.datamodules").SketchBirds,
-    )
     options: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
 
     def work() -> None:
-        model = kind(num_classes=20, image_size=(64, 64), preset="original", phases=dict(changes))
-        data = birds("small", image_size=64, train_size=256)
-        trainer = lightning.Trainer(
-            max_epochs=-1, accelerator="cpu", callbacks=[callbacks.PhaseSchedule()], limit_val_batches=0, **options
-        )
+        model = ProtoPNet(num_classes=20, image_size=(64, 64), preset="original", phases=dict(changes))
+        data = SketchBirds("small", image_size=64, train_size=256)
+        trainer = Trainer(max_epochs=-1, accelerator="cpu", callbacks=[PhaseSchedule()], limit_val_batches=0, **options)
         trainer.fit(model, datamodule=data)
 
     return work
@@ -156,14 +124,7 @@ def head_phase() -> Work:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        title: what is measured.
-        images: the time is divided by, with epochs.
-        work: makes it.
-        floor: makes what it cannot avoid, with a name; None without one.
-    """
+    """One line of the table; its time is divided by ``images``, and ``floor`` makes what the work cannot avoid."""
 
     title: str
     images: int
@@ -185,13 +146,6 @@ ROWS = {
     ),
     "head": Row("head in training, 10,000 prototypes", 16, head, ("released formula", released_head)),
     "head_phase": Row("head-only phase, per image and epoch", 256 * 20, head_phase),
-    "entropy": Row("entropy, 5,794 × 2,000 (state 44 MiB), in all", 1, lambda: entropy(5_794, 2_000)),
-    "entropy_many": Row("entropy, 5,000 × 10,000, in all (state 191 MiB)", 1, lambda: entropy(5_000, 10_000)),
-    "distance": Row("prototype distances, a batch of 32", 1, distance),
-    "noise": Row("noise of completeness, 5 per image", 32, noise),
-    "pac": Row("PAC, a batch", 100, lambda: updates("completeness/pac")),
-    "contrastivity": Row("contrastivity, a batch, no entropy", 100, lambda: updates(*CONTRASTIVITY)),
-    "general": Row("general, a batch", 100, lambda: updates("general")),
     "completeness": Row(
         "completeness, ResNet-18, 224 px",
         16,

@@ -1,10 +1,13 @@
 """The rows of speed and scale, next to another checkout: measured in turn, with a time limit."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.timing import WITHOUT_CACHE
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "benchmarks" / "rows.py"), "--repeats", "1"]
@@ -17,14 +20,26 @@ def cells(*arguments):
 
 @pytest.mark.slow
 def test_both_checkouts_are_measured():
-    (row,) = cells("--rows", "projection", "--earlier", str(ROOT))
+    (row,) = cells("--rows", "head", "--earlier", str(ROOT))
     assert len(row) == 7
     assert all(float(cell.split()[0]) > 0 for cell in row[1:6])
-    assert row[6] == "latent alone"
+    assert row[6] == "released formula"
 
 
 @pytest.mark.slow
 def test_what_takes_too_long_is_cut_off():
-    ((_, time, *rest),) = cells("--rows", "noise", "--limit", "0.5")
-    assert time == "> 16"
+    ((_, time, *rest),) = cells("--rows", "suite", "--limit", "0.1")
+    assert time == "> 3"
     assert rest == ["–", "–", "–"]
+
+
+@pytest.mark.slow
+def test_ten_times_more_images_need_no_more_memory():
+    """Holding the pixels of the further images would take more than the peak may grow by."""
+
+    def peak(images):
+        call = f"from benchmarks import timing, works; print(timing.peak(works.suite('quanproto', images={images})))"
+        environment = os.environ | WITHOUT_CACHE | {"PYTHONPATH": str(ROOT)}
+        return float(subprocess.check_output([sys.executable, "-c", call], env=environment))
+
+    assert peak(320) - peak(32) < (320 - 32) * 3 * 56**2 * 4 / 2**20

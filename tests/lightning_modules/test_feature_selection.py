@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 
 from protometry.lightning_modules.heads.feature_assignment import assign
-from protometry.lightning_modules.heads.feature_constants import FeatureConstants
-from protometry.lightning_modules.heads.feature_search import Problem, local_optimum
+from protometry.lightning_modules.heads.feature_constants import FeatureConstants, FeatureSums
+from protometry.lightning_modules.heads.feature_search import Problem, local_optimum, starting_points
 from protometry.lightning_modules.heads.feature_selection import (
     check_sizes,
     find_selection,
@@ -73,6 +76,70 @@ def test_the_best_of_all_subsets_with_classes_that_differ(seed, signed):
     best = max(problem.value(torch.tensor(subset)) for subset in itertools.combinations(range(7), 4))
     assert selection.objective == pytest.approx(best, rel=1e-9)
     assert selection.moved > 0
+
+
+def draw(features, classes, seed, images=10):
+    """Constants as images would give them: 24 hidden properties of classes, features that answer to some, and noise."""
+    generator = torch.Generator().manual_seed(seed)
+    properties = (torch.rand(classes, 24, generator=generator) < 0.3).float()
+    answers = torch.randn(24, features, generator=generator) * (torch.rand(24, features, generator=generator) < 0.2)
+    labels = torch.arange(classes).repeat_interleave(images)
+    values = (properties @ answers)[labels, :, None, None]
+    noise = torch.randn(len(labels), features, 2, 2, generator=generator)
+    sums = FeatureSums.empty(classes, features, labels.device)
+    sums.update((values + noise).relu(), labels)
+    return sums.constants()
+
+
+def solve(problem):
+    """Value and upper bound of HiGHS, equal if it has proven its value: s_u for a selected feature, w_uc <= s_u for a
+    feature of a class, z >= s_u + s_v - 1 for a redundant pair. Classes may be alike here.
+    """
+    fit, penalty = problem.fit.numpy(), np.triu(problem.penalty.numpy())
+    features, classes = fit.shape
+    first, second = np.nonzero(penalty)
+    pairs, ways = len(first), features * classes
+    everything, nothing = np.ones(features), csr_array((1, ways + pairs))
+    select = hstack([csr_array(everything[None]), nothing])
+    per_class = hstack(
+        [csr_array((classes, features)), kron(everything[None], eye_array(classes)), csr_array((classes, pairs))]
+    )
+    owned = hstack([kron(eye_array(features), -np.ones((classes, 1))), eye_array(ways), csr_array((ways, pairs))])
+    rows, both = np.arange(pairs), np.ones(pairs)
+    members = coo_array((both, (rows, first)), (pairs, features)) + coo_array((both, (rows, second)), (pairs, features))
+    together = hstack([members, csr_array((pairs, ways)), -eye_array(pairs)])
+    low = np.concatenate([[problem.size], np.full(classes, problem.per_class), np.full(ways + pairs, -np.inf)])
+    high = np.concatenate([low[: 1 + classes], np.zeros(ways), np.ones(pairs)])
+    cost = np.concatenate([-problem.bonus.numpy(), -fit.ravel(), penalty[first, second]])
+    solution = milp(
+        cost,
+        integrality=np.concatenate([everything, np.zeros(ways + pairs)]),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(vstack([select, per_class, owned, together]).tocsc(), low, high),
+        options={"mip_rel_gap": 0.0},
+    )
+    return -solution.fun, -solution.mip_dual_bound
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seed"),
+    [
+        ((40, 20, 10, 3), 0),
+        ((40, 20, 10, 3), 1),
+        pytest.param((80, 30, 12, 3), 0, marks=pytest.mark.slow),
+        pytest.param((80, 30, 12, 3), 1, marks=pytest.mark.slow),
+        pytest.param((100, 40, 12, 3), 0, marks=pytest.mark.slow),
+    ],
+)
+def test_the_best_that_a_solver_proves(sizes, seed):
+    features, classes, size, per_class = sizes
+    drawn = draw(features, classes, seed)
+    threshold, independent = redundancy_threshold(drawn.redundancy, size)
+    problem = make_problem(drawn, threshold, size, per_class, signed=False)
+    best = max(local_optimum(problem, start)[1] for start in starting_points(problem, independent, seed=0))
+    value, bound = solve(problem)
+    assert value == pytest.approx(bound)
+    assert best == pytest.approx(value, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
