@@ -24,7 +24,6 @@ from protometry.lightning_modules.phases import Phase, PhasePlan
 from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]
-HeadKind = Literal["softmax_elastic_net", "softmax_l2"]
 CONVERGED = 1e-4  # largest violation of the head's optimality conditions
 _BLOCK = 4096  # embeddings projected at once
 
@@ -52,10 +51,9 @@ class PosthocCBM(InterpretableModule):
         positives: training images with a concept for fitting its vector, and as many for validation.
         negatives: the same for images without it.
         svm_c: C of the support vector machines; Aysel et al. call it λ.
-        head: penalty of the softmax head: elastic net, or squares only.
+        head: ``softmax_elastic_net``, the only one.
         penalty: λ of the head, for standardised scores.
-        l1_ratio: α of the elastic net.
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
+        l1_ratio: α of the elastic net, in [0, 1]; 0 for squares only.
 
     Raises:
         ValueError: for fewer than 2 concepts, an unknown or non-positive option, or multilabel data.
@@ -85,7 +83,7 @@ class PosthocCBM(InterpretableModule):
         positives: int = 100,
         negatives: int = 100,
         svm_c: float = 1.0,
-        head: HeadKind = "softmax_elastic_net",
+        head: str = "softmax_elastic_net",
         penalty: float = 2e-4,
         l1_ratio: float = 0.99,
         preset: str = "plain",
@@ -98,15 +96,19 @@ class PosthocCBM(InterpretableModule):
                 "with annotated concepts, such as SketchBirds, Cub200 or AwA2."
             )
         check_choice("projection", projection, get_args(Projection))
-        check_choice("head", head, get_args(HeadKind))
+        if head != "softmax_elastic_net":
+            raise ValueError(
+                f"Expected argument `head` to be 'softmax_elastic_net', but got {head!r}. "
+                "For squares only, set `l1_ratio: 0`."
+            )
         for name, size in (("positives", positives), ("negatives", negatives), ("svm_c", svm_c), ("penalty", penalty)):
             if not size > 0:
                 raise ValueError(f"Expected argument `{name}` to be above 0, but got {size}.")
-        if not 0 < l1_ratio <= 1:
-            raise ValueError(f"Expected argument `l1_ratio` to be above 0 and at most 1, but got {l1_ratio}.")
+        if not 0 <= l1_ratio <= 1:
+            raise ValueError(f"Expected argument `l1_ratio` to be at least 0 and at most 1, but got {l1_ratio}.")
         self.projection: Projection = projection
         self.drawn = Examples(positives, negatives, svm_c)
-        self.penalty, self.l1_ratio = penalty, l1_ratio if head == "softmax_elastic_net" else 0.0
+        self.penalty, self.l1_ratio = penalty, l1_ratio
         channels, unknown = self.backbone.out_channels, torch.full((num_concepts, 2), torch.nan)
         # random directions until `fit_concepts`, a control for the bank
         self.register_buffer("vectors", torch.randn(num_concepts, channels) / channels**0.5)

@@ -122,10 +122,10 @@ def test_editing(fitted):
 @pytest.mark.parametrize(("options", "message"), [
     ({"num_concepts": 0}, "`num_concepts` to be at least 2, but got 0. PosthocCBM needs data with annotated concepts"),
     ({"projection": "cosine"}, r"`projection` to be one of \('raw', 'unit', 'margin'\), but got 'cosine'"),
-    ({"head": "sgd"}, "`head` to be one of"),
+    ({"head": "softmax_l2"}, "`head` to be .*softmax_elastic_net.*`l1_ratio: 0`"),
     ({"svm_c": 0.0}, "`svm_c` to be above 0, but got 0.0"),
     ({"positives": 0}, "`positives` to be above 0, but got 0"),
-    ({"l1_ratio": 0.0}, "`l1_ratio` to be above 0 and at most 1, but got 0.0"),
+    ({"l1_ratio": -0.1}, "`l1_ratio` to be at least 0 and at most 1, but got -0.1"),
     ({"task": "multilabel"}, "`task` of PosthocCBM to be one of .*, but got 'multilabel'"),
 ])  # fmt: skip
 def test_bad_options(options, message):
