@@ -15,8 +15,7 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.reports.results.metrics_json import read_content
 from protometry.reports.results.scores_file import Format, refuse_format
 
-LONGEST_NAME, FORMER_LONGEST = 60, 200  # letters of the name of a folder, now and in earlier results
-FORMER_BUDGET = 1.0  # default of evaluations that do not name their device
+LONGEST_NAME = 60  # letters of the name of a folder
 DRAWN = "stratified by class"  # how the images of a limit are chosen
 EvaluatedSplit = Literal["test", "val"]
 
@@ -71,8 +70,7 @@ class Request:
         wanted |= {"drawn": DRAWN} if self.limit else {}
         stored = earlier | earlier.get("protocol", {})
         if self.engine.memory_budget is None:
-            device = stored.get("device")
-            wanted["memory_budget"] = default_budget(device) if device else FORMER_BUDGET
+            wanted["memory_budget"] = default_budget(stored.get("device", "cpu"))
         for record in (wanted, stored):
             record["other_data"] = (record.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: stored.get(name) for name in wanted} == wanted
@@ -94,10 +92,9 @@ class Request:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]
         words = [self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed]
-        name, former_name = folder_names(words)
-        own, former = first / name, first / former_name
+        own = first / folder_name(words)
         free = [own] if self.other_data else [first, own]
-        for folder in (*free, former):
+        for folder in free:
             file = folder / "metrics.json"
             if file.exists() and self.is_done(read_content(file)):
                 if self.overwrite:
@@ -112,14 +109,14 @@ class Request:
         raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
 
 
-def folder_names(words: Sequence[str]) -> tuple[str, str]:
-    """The name of a folder for the given settings, and its name in earlier versions.
+def folder_name(words: Sequence[str]) -> str:
+    """The name of a folder for the given settings.
 
     Example:
-        >>> folder_names(["last", "step20", "test", "quanproto", "limit=5"])[0]
+        >>> folder_name(["last", "step20", "test", "quanproto", "limit=5"])
         'last-step20-test-quanproto-limit=5'
         >>> words = ["last", "step20", "test", "quanproto", "asked_explainer=grad_cam(relu=True, mode=bilinear)"]
-        >>> folder_names(words)[0]
+        >>> folder_name(words)
         'last-step20-test-quanproto-explainer=grad_cam-2f2983cd'
     """
     whole = "-".join(words)
@@ -128,5 +125,4 @@ def folder_names(words: Sequence[str]) -> tuple[str, str]:
         re.sub(r"[^\w.=-]+", ".", text).strip(".")
         for text in (whole, "-".join(word.partition("(")[0].removeprefix("asked_") for word in words))
     )
-    former = name if len(name) <= FORMER_LONGEST else f"{name[:FORMER_LONGEST]}-{key}"
-    return name if len(name) <= LONGEST_NAME else f"{short[: LONGEST_NAME - len(key) - 1].rstrip('-.=')}-{key}", former
+    return name if len(name) <= LONGEST_NAME else f"{short[: LONGEST_NAME - len(key) - 1].rstrip('-.=')}-{key}"

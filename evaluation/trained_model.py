@@ -72,7 +72,7 @@ class TrainedModel:
 
     @property
     def class_names(self) -> list[str] | None:
-        """Of the logits; older checkpoints do not name them."""
+        """Of the logits, or None if the checkpoint does not name them."""
         recorded = self.checkpoint.get("training") or self.checkpoint.get("released") or {}
         names: list[str] | None = recorded.get("class_names")
         if names is not None and len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
