@@ -374,14 +374,13 @@ class ContractTest:
     @pytest.mark.slow
     def test_onnx_gives_equal_logits(self, model, tmp_path):
         """In batches of another size; as docs/export.md exports it."""
-        for package in ("onnx", "onnxscript"):
-            pytest.importorskip(package, reason=f"{package}, of the extra onnx, is not installed")
-        runtime = pytest.importorskip("onnxruntime", reason="onnxruntime, of the extra onnx, is not installed")
+        from onnxruntime import InferenceSession
+
         size, file = ({0: torch.export.Dim("batch")},), str(tmp_path / "model.onnx")
         names = {"input_names": ["images"], "output_names": ["logits", "scores", "maps"]}
         program = torch.export.export(model, (images(),), dynamic_shapes=size)
         torch.onnx.export(program, (images(),), file, dynamo=True, external_data=False, **names)
-        logits, scores, _ = runtime.InferenceSession(file).run(names["output_names"], {"images": images(7).numpy()})
+        logits, scores, _ = InferenceSession(file).run(names["output_names"], {"images": images(7).numpy()})
         expected = seen(model, images(7))
         close(torch.from_numpy(logits), expected.logits, rtol=1e-3, atol=1e-4)
         close(torch.from_numpy(scores), expected.scores, rtol=1e-3, atol=1e-4)

@@ -284,9 +284,9 @@ def test_amplification_is_warned_of(share, warned):
     assert [str(warning.message)[:24] for warning in caught] == ["Sums of opposite signs a"] * warned
 
 
+@pytest.mark.slow
 def test_zennit_agrees_on_a_resnet():
     """The same rules in another implementation, on torchvision's ResNet-18."""
-    pytest.importorskip("zennit")
     from zennit import composites, rules, torchvision, types
 
     torch.manual_seed(0)
