@@ -27,7 +27,6 @@ class BagNet(InterpretableModule):
 
     Args:
         backbone: one of ``bagnet9``, ``bagnet17`` and ``bagnet33``, the default.
-        kwargs: further arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the backbone is another one, or the images are smaller than its receptive field.

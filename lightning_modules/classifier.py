@@ -35,9 +35,6 @@ class Classifier(InterpretableModule):
     Presets: ``sgd`` (the dense recipe of Norrenbrock et al. 2025 without its diversity loss), ``funnybirds`` (Hesse et
         al. 2023, who adjust the rate to the backbone) and ``sketch`` (ours).
 
-    Args:
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
-
     Example:
         >>> model = Classifier(num_classes=4, image_size=(32, 32))
         >>> output = model(torch.rand(2, 3, 32, 32))

@@ -87,7 +87,6 @@ class ConceptBottleneck(InterpretableModule):
             clean.
         noise_seed: of the flips.
         preset: name of a phase plan, which ends with the input of the head.
-        kwargs: further arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the data have no concepts, ``label_noise`` is not a probability or ``concept_weights`` unknown;

@@ -76,11 +76,7 @@ class SourceTable:
         return self.sample_key >= 0
 
     def duplicates(self) -> list[list[int]]:
-        """Groups of units that share one source patch.
-
-        Returns:
-            Lists of unit indices, each with at least two members, ordered by their first member.
-        """
+        """Groups of at least two units that share one source patch, ordered by their first member."""
         groups: dict[tuple[int, int, int], list[int]] = {}
         rows = zip(self.sample_key.tolist(), self.row.tolist(), self.col.tolist(), strict=True)
         for unit, identity in enumerate(rows):
@@ -94,10 +90,8 @@ class UnitTable:
     """The units of a model.
 
     Args:
-        kind: the meaning of a unit.
         active: ``(U,)`` bool; inactive units score 0 and are left out by every metric.
         owner: ``(U, K)`` bool, the relation to classes that metrics use.
-        pool: how a score is derived from a map.
         weight: ``(K, U)`` float head weights, or None for models without a weight matrix.
         vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
         source: where the units were projected from, or None before projection.
@@ -233,7 +227,6 @@ class Intervenable(Protocol):
     """A model whose units are predictions of concepts that a person can correct.
 
     Args:
-        values: default values of corrected concepts.
         percentiles: ``(2, U)`` float, 5th and 95th percentile of the pooled maps of training images; NaN before they
             are stored.
     """
@@ -298,12 +291,7 @@ class SelectsFeatures(Protocol):
 
 @runtime_checkable
 class DecidesByTree(Protocol):
-    """A model whose units are the nodes of a binary tree, in heap order.
-
-    Args:
-        tree: the nodes and leaves.
-        inference: how it decides.
-    """
+    """A model whose units are the nodes of a binary tree, in heap order."""
 
     inference: str
     if TYPE_CHECKING:  # isinstance sees no submodules from Python 3.12 on
@@ -333,14 +321,7 @@ def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor 
 
 
 def owned_by_targets(owner: Tensor, targets: Tensor) -> Tensor:
-    """The units that belong to the targets of an image.
-
-    Args:
-        owner: ``(U, K)`` bool.
-        targets: ``(B,)`` int64, or ``(B, K)`` bool if multilabel.
-
-    Returns:
-        ``(B, U)`` bool: the unit is owned by the class, or by any of the labels.
+    """``(B, U)`` bool: the unit is owned by the class ``(B,)`` of an image, or by any of its labels ``(B, K)``.
 
     Example:
         >>> owner = torch.eye(3, dtype=torch.bool)

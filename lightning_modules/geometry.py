@@ -44,14 +44,7 @@ class Geometry:
 
     @classmethod
     def of(cls, layers: Sequence[Layer], image: tuple[int, int]) -> Geometry:
-        """Convolution arithmetic over the layers of a backbone.
-
-        Args:
-            layers: the layers on the longest path, first to last.
-            image: ``(H, W)`` pixels.
-
-        Returns:
-            The geometry of the last layer's output.
+        """Convolution arithmetic over the layers on the longest path, for an image of ``(H, W)`` pixels.
 
         Raises:
             ValueError: if the image is too small to leave one cell.

@@ -122,15 +122,7 @@ class InterpretableModule(LightningModule, ABC):
         """Every parameter, once, by group name."""
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """The contribution of every unit to the logit of one class per image.
-
-        Args:
-            output: the output for B images.
-            classes: ``(B,)`` int64.
-
-        Returns:
-            ``(B, U)`` float; rows sum to logit - head(0).
-        """
+        """``(B, U)`` contributions of the units to the logit of one class per image; rows sum to logit - head(0)."""
         weight = self.units().weight
         if weight is None:
             raise TypeError(f"{type(self).__name__} has no weight matrix and must define `contributions` itself.")

@@ -29,9 +29,6 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
         changes: arguments of the model that replace the run's; they also replace stored values of the same name, such
             as the ``score_threshold`` of PIPNet.
 
-    Returns:
-        The model.
-
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is damaged or foreign, names a class that is not allowed or not a model, holds the

@@ -1,4 +1,7 @@
-"""Loss terms, each a mean over images in float32; models name them, and phase plans weight them."""
+"""Loss terms, each a mean over images in float32, >= 0, lower is better where nothing else is said.
+
+Models name them, and phase plans weight them.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,6 @@ def cross_entropy(
         class_targets: ``(B, K)`` float, rows sum to 1.
         class_weights: ``(K,)`` float; None for equal ones.
 
-    Returns:
-        Scalar >= 0, lower is better.
-
     Example:
         >>> round(cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).item(), 4)
         1.3863
@@ -44,9 +44,6 @@ def concept_bce(logits: Tensor, concepts: Tensor, weights: Tensor | None = None)
         logits: ``(B, L)`` float.
         concepts: ``(B, L)`` float, c in [0, 1].
         weights: ``(L,)`` float >= 0, v; None for ones.
-
-    Returns:
-        Scalar >= 0, lower is better.
 
     Example:
         >>> round(concept_bce(torch.zeros(4, 2), torch.ones(4, 2), torch.tensor([1.0, 2.0])).item(), 4)
@@ -113,18 +110,10 @@ def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
 
 
 def separation(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
-    """Mean distance to the nearest prototype of another class; enters with a negative coefficient.
+    """Mean distance to the nearest prototype of another class; higher is better, the coefficient is negative.
 
     Source: Chen et al. 2019 (ProtoPNet), separation cost; multilabel data and deviation as for :func:`cluster`. The
     other classes of a label include the other labels of its image.
-
-    Args:
-        distances: ``(B, U)`` float.
-        own: ``(K, U)`` bool.
-        targets: ``(B,)`` int64 or ``(B, K)`` bool.
-
-    Returns:
-        Scalar >= 0, higher is better.
 
     Example:
         >>> own = torch.tensor([[True, True, False], [False, False, True]])
@@ -135,16 +124,9 @@ def separation(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
 
 
 def off_class_l1(weight: Tensor, owner: Tensor) -> Tensor:
-    """Sum of absolute head weights between classes and prototypes they do not own.
+    """Sum, not mean, of absolute head weights between classes and prototypes they do not own.
 
     Source: Chen et al. 2019 (ProtoPNet), convex optimisation of the last layer.
-
-    Args:
-        weight: ``(K, U)`` float.
-        owner: ``(U, K)`` bool.
-
-    Returns:
-        Scalar >= 0, summed, not averaged.
 
     Example:
         >>> off_class_l1(torch.tensor([[1.0, -0.5], [-0.25, 1.0]]), torch.eye(2, dtype=torch.bool)).item()

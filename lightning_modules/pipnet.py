@@ -48,12 +48,6 @@ _LATE_CYCLE = SchedulerSpec("OneCycleLR", {"pct_start": 0.6}, per="step")  # cha
 def paired(batch: dict[str, Any]) -> dict[str, Any]:
     """A batch whose first half of rows are the images and whose second half are their other views.
 
-    Args:
-        batch: ``image`` and ``second_view`` (B, 3, H, W), and the targets, if any.
-
-    Returns:
-        ``image`` (2B, 3, H, W) and the targets, each twice.
-
     Raises:
         ValueError: without the second view.
     """
@@ -107,7 +101,6 @@ class PIPNet(InterpretableModule):
         shrinkage: subtracted from every head weight after every step of a phase that trains the head; the authors' 1e-3
             is for 10,000 steps.
         score_threshold: at inference, scores below it are 0; an image whose logits are all 0 is an abstention.
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if ``num_features`` is below 2, ``shrinkage`` negative or ``score_threshold`` outside [0, 1).
@@ -291,22 +284,14 @@ class PIPNet(InterpretableModule):
         self.linear.weight.sub_(share * self.shrinkage).clamp_(min=0.0)
 
     def shrink_head(self, trainer: Trainer) -> dict[str, float]:
-        """Action ``shrink_head``: one more proximal step, as the released code takes before epochs 30 and 60.
-
-        Returns:
-            weights_before and weights_after: weights above 0.
-        """
+        """Action ``shrink_head``: one more proximal step, as the released code takes before epochs 30 and 60."""
         before = (self.linear.weight > 0).sum()
         self._shrink()
         return {"weights_before": float(before), "weights_after": float((self.linear.weight > 0).sum())}
 
     @torch.no_grad()
     def ignore(self, units: Tensor) -> None:
-        """Set the weights of some units to 0.
-
-        Args:
-            units: ``(U,)`` bool.
-        """
+        """Set the weights of some units ``(U,)`` bool to 0."""
         self.linear.weight.masked_fill_(units, 0.0)
 
     def on_train_epoch_end(self) -> None:

@@ -103,7 +103,6 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         off_class_init: initial head weight between a class and a prototype of another class; null if a class reads only
             its own prototypes, which fixes these weights at 0.
         prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Example:
         >>> model = ProtoPNet(num_classes=4, image_size=(32, 32), prototypes_per_class=2)
@@ -276,10 +275,6 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
 
     @torch.no_grad()
     def prune(self, keep: Tensor) -> None:
-        """Deactivate prototypes; shapes stay.
-
-        Args:
-            keep: ``(U,)`` bool.
-        """
+        """Deactivate the prototypes that are not in ``keep`` (U,); shapes stay."""
         self.prototypes.active.logical_and_(keep)
         self.linear.weight.masked_fill_(~self.prototypes.active, 0.0)

@@ -98,7 +98,6 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         temperature: τ of the Gumbel-softmax; by default the preset's.
         focal: ``similarity`` as in the paper, the largest similarity minus the mean; ``distance`` as in the released
             code, the similarity at the smallest minus the one at the mean distance (``l2_log`` only).
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the pool is smaller than the slots of a class, a count or the temperature is not positive,

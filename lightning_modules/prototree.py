@@ -73,7 +73,6 @@ class ProtoTree(ComparesPatches, InterpretableModule):
             ``greedy`` goes right where the score exceeds one half. May be changed at any time; training is distributed.
         prune_threshold: ``prune_tree`` cuts subtrees in which no class of any leaf has a larger probability; by
             default max(0.01, 2/K), and 3/4 for two classes, halfway between chance and certainty.
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if there are fewer leaves than classes, or an argument is out of range.
@@ -153,16 +152,9 @@ class ProtoTree(ComparesPatches, InterpretableModule):
         return self.tree(scores, "distributed" if self.training else self.inference)  # type: ignore[no-any-return]
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """The decrease log ŷ - log ŷ(s_u := 0) of the logit of one class per image if a node did not see its prototype.
+        """``(B, U)`` decrease log ŷ - log ŷ(s_u := 0) of the logit of one class if a node did not see its prototype.
 
         The values do not add up to the logit. For ``sample_max`` they are the same as for ``distributed``.
-
-        Args:
-            output: the output for B images.
-            classes: ``(B,)`` int64.
-
-        Returns:
-            ``(B, U)`` float.
         """
         return self.tree.contributions(output.scores, classes, hard=self.inference == "greedy")
 
@@ -215,12 +207,6 @@ class ProtoTree(ComparesPatches, InterpretableModule):
     def prune_tree(self, trainer: Trainer) -> dict[str, float]:
         """Action ``prune_tree``: cut uninformative subtrees; their nodes, and those directly above, become inactive.
 
-        Args:
-            trainer: not used.
-
-        Returns:
-            nodes_before, nodes_after, leaves_before and leaves_after.
-
         Raises:
             ValueError: if the task is multilabel.
         """
@@ -244,15 +230,9 @@ class ProtoTree(ComparesPatches, InterpretableModule):
 
     # -- fidelity ----------------------------------------------------------------------------------------------------
     def fidelity(self, scores: Tensor) -> dict[Inference, Tensor]:
-        """Whether inference with one leaf agrees with the mixture of all.
+        """``(B,)`` bool for ``sample_max`` and ``greedy``: the same class, or labels, as by the mixture of all leaves.
 
         Source: fidelity of Nauta et al. 2021.
-
-        Args:
-            scores: ``(B, U)`` float.
-
-        Returns:
-            For ``sample_max`` and ``greedy``, ``(B,)`` bool: the same class, or the same labels.
         """
         mixture = self.tree(scores, "distributed")
         threshold = self.decision_threshold

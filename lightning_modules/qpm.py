@@ -52,7 +52,6 @@ class QPM(InterpretableModule):
         features_per_class: k.
         ternary: weights of -1, 0 and 1 as in Norrenbrock et al. 2024 (Q-SENN): a class may be recognised by the
             absence of a feature. By default 0 and 1.
-        kwargs: arguments of :class:`~protometry.lightning_modules.interpretable.InterpretableModule`.
 
     Raises:
         ValueError: if the backbone has fewer than n channels, k exceeds n, there are fewer sets of k out of n features

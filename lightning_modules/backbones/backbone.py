@@ -79,12 +79,6 @@ class Backbone(nn.Module):
     Its state dict holds torchvision's parameter names behind ``net.``. The forward pass has no data-dependent branch:
     ``torch.fx`` can trace it.
 
-    Args:
-        name: which network it is.
-        net: the network.
-        out_channels: channels of its output, D0.
-        normalization: see :class:`Normalize`.
-
     Example:
         >>> backbone = build_backbone({"name": "sketch"})
         >>> backbone(torch.rand(2, 3, 64, 32)).shape
@@ -123,13 +117,8 @@ def longest_path(net: nn.Module) -> list[Layer]:
     """The layers that determine the geometry: convolutions and poolings in order, without the shortcuts ``downsample``.
 
     A path round a block (a sum's shortcut, a concatenation's inputs) is shorter than the one through it, and centred on
-    the same pixels or cropped to them; so the layers of all blocks together are the longest path.
-
-    Args:
-        net: a network whose modules are registered in the order of the forward pass and have square kernels.
-
-    Returns:
-        First to last.
+    the same pixels or cropped to them; so the layers of all blocks together are the longest path. Modules must be
+    registered in the order of the forward pass, and have square kernels.
 
     Example:
         >>> longest_path(nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)))
@@ -143,7 +132,7 @@ def longest_path(net: nn.Module) -> list[Layer]:
 
 
 def build_backbone(options: BackboneOptions) -> Backbone:
-    """Build a backbone from plain data.
+    """Build a backbone, in training mode, from plain data.
 
     Without weights the initialisation is random and repeats under the same global seed.
 
@@ -153,9 +142,6 @@ def build_backbone(options: BackboneOptions) -> Backbone:
             ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``until`` the layer to end after, see :func:`end_after`, null
             (the default) for the whole network; ``width`` (BagNets) 64 by default; ``normalization`` as in
             :class:`Normalize`, ``"imagenet"`` by default.
-
-    Returns:
-        The backbone, in training mode.
 
     Raises:
         FileNotFoundError: if the weights cannot be found.

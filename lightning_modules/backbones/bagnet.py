@@ -17,10 +17,7 @@ class Bottleneck(nn.Module):
     Deviation from the authors' code: each axis is cropped by its own difference, so that images need not be square.
 
     Args:
-        channels: of the input.
         width: inside; the output has four times as many.
-        kernel: side of the middle convolution.
-        stride: of the middle convolution and of the shortcut.
         first: of its stage, with a convolution in its shortcut.
 
     Example:

@@ -12,16 +12,10 @@ AddonKind = Literal["sigmoid", "linear"]
 
 
 def addon_layers(inputs: int, channels: int, layers: int = 1, addon: AddonKind = "sigmoid") -> nn.Sequential:
-    """1×1 convolutions with ReLU between them, Kaiming normal by fan-out, bias 0.
+    """1×1 convolutions to D ``channels`` with ReLU between them, Kaiming normal by fan-out, bias 0.
 
     Source: released code of Chen et al. 2019 (ProtoPNet: two layers, sigmoid) and of Rymarczyk et al. 2022 (ProtoPool:
     one layer, sigmoid).
-
-    Args:
-        inputs: channels of the backbone.
-        channels: D, of every layer.
-        layers: number of convolutions.
-        addon: ``sigmoid`` if a sigmoid follows, so that the latent lies in [0, 1], or ``linear``.
 
     Raises:
         ValueError: if ``addon`` is unknown.

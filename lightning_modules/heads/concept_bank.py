@@ -22,7 +22,6 @@ class Examples:
         positives: images with the concept for fitting, and as many for validation.
         negatives: the same for images without it.
         svm_c: C of the support vector machine; called λ by Aysel et al. 2025.
-        seed: of the draw.
     """
 
     positives: int = 100
@@ -86,13 +85,7 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
 
 
 def draw_examples(present: Tensor, options: Examples, concept: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Rows of the images for fitting and validation, each without and with the concept.
-
-    Args:
-        present: ``(n,)`` bool.
-        options: numbers of images and seed.
-        concept: index of the concept, which seeds its draw.
-    """
+    """Rows of the images for fitting and validation, each without and with the concept; its index seeds the draw."""
     generator = torch.Generator().manual_seed(options.seed << 20 | concept)
     train, validation = [], []
     for rows, wanted in ((~present, options.negatives), (present, options.positives)):

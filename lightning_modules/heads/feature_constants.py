@@ -64,12 +64,7 @@ class FeatureSums:
         return cls(**{name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.items()})
 
     def update(self, maps: Tensor, labels: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            maps: ``(B, F, h, w)`` float, >= 0.
-            labels: ``(B,)`` int64.
-        """
+        """Add a batch of maps ``(B, F, h, w)``, >= 0, and labels ``(B,)`` int64."""
         rows, columns = maps.shape[2:]
         cells = maps.float().flatten(2)
         features, (largest, cell) = cells.mean(2, dtype=torch.float64), cells.max(2)  # the first cell on ties

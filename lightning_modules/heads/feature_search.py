@@ -68,11 +68,6 @@ def permutations(count: int, number: int, seed: int) -> list[Tensor]:
 def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, float, int, int]:
     """The best members found from several starts.
 
-    Args:
-        problem: the problem.
-        independent: ``(n,)`` int64 features that are not redundant.
-        seed: of the random starts.
-
     Returns:
         Members ``(n,)``, their value, how many starts lead to the optimum of the bound that they come from, and the
         number of exchanges on the way.
@@ -89,13 +84,7 @@ def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, fl
 
 
 def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Tensor]:
-    """Members ``(n,)`` to start from: greedy, features that are not redundant, the best by themselves, and random ones.
-
-    Args:
-        problem: the problem.
-        independent: ``(n,)`` int64 features that are not redundant.
-        seed: of the random ones.
-    """
+    """Members ``(n,)`` to start from: greedy, not redundant (``independent``), the best by themselves, and random."""
     number = max(RANDOM_STARTS[0], min(WORK // problem.fit.numel(), RANDOM_STARTS[1]))
     ranked = (problem.fit.clamp_min(0).sum(1) + problem.bonus).argsort(descending=True, stable=True)
     drawn = [order[: problem.size] for order in permutations(len(problem.bonus), number, seed)]
@@ -138,11 +127,6 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
 
 def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
     """A local optimum of the value: no exchange of one or two members with the largest bounds improves it.
-
-    Args:
-        problem: the problem.
-        members: ``(n,)`` to start from.
-        known: values that are known, to which more are added.
 
     Returns:
         Members ``(n,)``, their value and the number of exchanges.

@@ -46,12 +46,6 @@ class Selection:
 def check_sizes(features: int, classes: int, num_features: int, features_per_class: int) -> None:
     """Refuse sizes that no selection can satisfy.
 
-    Args:
-        features: F, the number of features.
-        classes: K.
-        num_features: n.
-        features_per_class: k.
-
     Raises:
         ValueError: unless 1 <= k <= n <= F and there are at least K different sets of k out of n features.
     """
@@ -82,12 +76,7 @@ def find_selection(
 ) -> Selection:
     """Select features and assign them to classes.
 
-    Args:
-        constants: of F features and K classes.
-        num_features: n.
-        features_per_class: k.
-        signed: a class may be recognised by the absence of a feature: |A| instead of A.
-        seed: of the random starts.
+    If ``signed``, a class may be recognised by the absence of a feature: |A| instead of A.
 
     Raises:
         ValueError: for sizes that no selection satisfies, see :func:`check_sizes`.
@@ -121,11 +110,6 @@ def make_problem(constants: FeatureConstants, threshold: float, size: int, per_c
 def redundancy_threshold(redundancy: Tensor, size: int, seed: int = 0) -> tuple[float, Tensor]:
     """The smallest redundancy t such that a heuristic finds ``size`` features that are all less redundant than t.
 
-    Args:
-        redundancy: ``(F, F)`` symmetric with an empty diagonal.
-        size: n.
-        seed: of the orders in which the heuristic breaks ties.
-
     Returns:
         t (infinity if even the most redundant features would have to be taken) and such features ``(n,)`` int64.
     """
@@ -145,10 +129,7 @@ def redundancy_threshold(redundancy: Tensor, size: int, seed: int = 0) -> tuple[
 def _independent_set(adjacent: Tensor, size: int, orders: Iterable[Tensor]) -> Tensor | None:
     """``size`` vertices without an edge, found by always taking one with the fewest neighbours left, or None.
 
-    Args:
-        adjacent: ``(F, F)`` float32, 1 for an edge and on the diagonal.
-        size: n.
-        orders: permutations (F,), each of which breaks ties in its own way.
+    The graph ``(F, F)`` has 1 for an edge and on the diagonal; each order ``(F,)`` breaks ties in its own way.
     """
     count, degrees = len(adjacent), adjacent.sum(1)
     for order in orders:

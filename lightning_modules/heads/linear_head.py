@@ -1,4 +1,4 @@
-"""A last layer of one weight per class and unit, solved exactly on the scores of images."""
+"""A last layer solved exactly on scores of images: a regularisation path, and the one-standard-error rule on it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LinearHead:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
             weights_per_class and units used, solved (1 if the violation is as small as promised, else 0), validation
             (the accuracy or, for several labels, minus the loss), its standard_error, and whether it is chosen: of
-            those solved, the largest penalty within a standard error of the best.
+            those solved, the largest penalty within a standard error of the best (Breiman et al. 1984).
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -76,23 +76,23 @@ class LinearHead:
         def posed(penalty: float) -> Problem:
             return Problem(scores, targets, self.num_classes, penalty, spec.l1_ratio, problem)
 
-        seen = None if validation is None else (validation[0].to(scores)[:, active], validation[1].to(active.device))
-        if seen is not None:
-            refuse_broken(seen[0])
+        if validation is not None:
+            validation = validation[0].to(scores)[:, active], validation[1].to(active.device)
+            refuse_broken(validation[0])
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
         for penalty in [spec.penalty] if spec.penalty is not None else _halvings(posed(1.0)):
             posed_now, promised = posed(penalty), (ROUGH if spec.penalty is None else FINE) * penalty
             heads.append(fit_sparse_head(posed_now, promised, start=heads[-1] if heads else None))
-            rows.append(_row(penalty, posed_now, heads[-1], promised) | self._validated(heads[-1], seen))
+            rows.append(_row(penalty, posed_now, heads[-1], promised) | self._validated(heads[-1], validation))
             if len(rows) - 1 - _best(rows) >= PATIENCE:
                 break
-        chosen = _sparsest(rows)
+        chosen = _one_standard_error_choice(rows)
         if spec.penalty is None:
             penalty, posed_now = rows[chosen]["penalty"], posed(rows[chosen]["penalty"])
             heads[chosen] = fit_sparse_head(posed_now, FINE * penalty, start=heads[chosen])
             rows[chosen] = _row(penalty, posed_now, heads[chosen], FINE * penalty)
-            rows[chosen] |= self._validated(heads[chosen], seen)
+            rows[chosen] |= self._validated(heads[chosen], validation)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
         _warn_of_unsolved(rows, chosen)
         if empty := int((head.weight == 0).all(dim=1).sum()):
@@ -106,8 +106,14 @@ class LinearHead:
         return [row | {"chosen": index == chosen} for index, row in enumerate(rows)]
 
     def _terms(self, active: Tensor, spec: HeadSpec) -> Terms:
-        heavier = torch.where(self.units().owner.T, 1.0, spec.others).masked_fill(~self.readable(), torch.inf)
-        return Terms(heavier[:, active], False, False, spec.nonnegative, self.task == "multilabel")
+        penalty_factor = torch.where(self.units().owner.T, 1.0, spec.others).masked_fill(~self.readable(), torch.inf)
+        return Terms(
+            penalty_factor=penalty_factor[:, active],
+            standardize=False,
+            bias=False,
+            nonnegative=spec.nonnegative,
+            sigmoid=self.task == "multilabel",
+        )
 
     def _targets(self, targets: Tensor) -> Tensor:
         if self.class_weights is None:
@@ -146,7 +152,7 @@ def _halvings(problem: Problem) -> list[float]:
     zero = torch.zeros(classes, units, dtype=torch.float64, device=problem.scores.device)
     _, slope, _ = problem.smooth(zero, zero[:, 0])
     pull = -slope if problem.terms.nonnegative else slope.abs()
-    largest = (pull / (problem.l1 * problem.heavier)).masked_fill(problem.fixed, 0.0).max().item()
+    largest = (pull / (problem.l1 * problem.penalty_factor)).masked_fill(problem.fixed, 0.0).max().item()
     return [largest / 2**step for step in range(1, HALVINGS + 1)]
 
 
@@ -181,7 +187,7 @@ def _best(rows: list[dict[str, float]]) -> int:
     return max(range(len(rows)), key=lambda index: (rows[index]["solved"], rows[index].get("validation", 0.0)))
 
 
-def _sparsest(rows: list[dict[str, float]]) -> int:
+def _one_standard_error_choice(rows: list[dict[str, float]]) -> int:
     """The first row within a standard error of the best, and as well solved."""
     if len(rows) == 1:
         return 0

@@ -21,15 +21,9 @@ ROUNDING = 1e-13  # of ‖z‖² + ‖p‖² in float64; vectors that differ by 
 
 
 def focal_similarity(maps: Tensor) -> Tensor:
-    """The focal similarity: maximum minus mean over the cells.
+    """The focal similarity ``(B, U)``, >= 0: maximum minus mean over the cells of maps ``(B, U, h, w)``.
 
     Source: Rymarczyk et al. 2022 (ProtoPool), equation 2.
-
-    Args:
-        maps: ``(B, U, h, w)`` float similarities.
-
-    Returns:
-        ``(B, U)`` float >= 0; 0 for a constant map.
 
     Example:
         >>> focal_similarity(torch.tensor([[[[4.0, 0.0], [0.0, 0.0]]]]))
@@ -43,12 +37,6 @@ def nearest_distance(distances: Tensor) -> Tensor:
 
     Similarity falls with distance, so that the similarity of the nearest cell is the largest of its map; in training it
     is computed without a gradient through the logarithm of every other cell.
-
-    Args:
-        distances: ``(B, U, h, w)`` float.
-
-    Returns:
-        ``(B, U)`` float.
 
     Example:
         >>> distances = torch.tensor([[[[2.0, 1.0], [1.0, 3.0]]]], requires_grad=True)
@@ -69,12 +57,6 @@ class PrototypeLayer(nn.Module):
     training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64
     and less its rounding error, because an exact hit must score exactly ln(1/ε), or 1. Autocast never applies, and the
     result is float32.
-
-    Args:
-        num_prototypes: U.
-        channels: D.
-        similarity: how a distance becomes a similarity.
-        epsilon: ε of ``l2_log``.
 
     Example:
         >>> layer = PrototypeLayer(2, 3).eval()
@@ -124,11 +106,7 @@ class PrototypeLayer(nn.Module):
         return self._compare(latent, lambda distances: distances, exact, units)
 
     def maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
-        """Similarities of every cell to all or some prototypes, as exact as the distances.
-
-        Returns:
-            ``(B, U, h, w)``, or ``(B, n, h, w)``, float32.
-        """
+        """Similarities ``(B, U, h, w)`` of every cell to all or some prototypes, as exact as the distances."""
         return self._compare(latent, self.similarities, units=units)
 
     def _compare(
@@ -184,13 +162,7 @@ class PrototypeLayer(nn.Module):
 
     @torch.no_grad()
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Copy patches into the vectors.
-
-        Args:
-            patches: ``(U, D)`` float.
-            valid: ``(U,)`` bool, the vectors to replace.
-            source: where the patches come from.
-        """
+        """Copy patches ``(U, D)`` into the vectors where ``valid`` (U,), and store their source."""
         self.vectors.copy_(torch.where(valid[:, None], patches.to(self.vectors), self.vectors))
         for name in SOURCE_BUFFERS:
             getattr(self, name).copy_(getattr(source, name))
@@ -235,15 +207,7 @@ class ComparesPatches:
 
 
 def _squares(vectors: Tensor, cells: Tensor) -> Tensor:
-    """Squared distances, less :data:`ROUNDING` times both squared norms, as one matrix product.
-
-    Args:
-        vectors: ``(n, D)``, or ``(B, n, D)``.
-        cells: ``(B, D + 2, S)`` float64: the cells, their squared norms, less the rounding, and ones.
-
-    Returns:
-        ``(B, n, S)`` float32, >= 0.
-    """
+    """Squared distances ``(B, n, S)``, less :data:`ROUNDING` times both squared norms, as one matrix product."""
     vectors = vectors.double()
     norms = (1 - ROUNDING) * vectors.square().sum(-1, keepdim=True)
     return (torch.cat([-2 * vectors, torch.ones_like(norms), norms], dim=-1) @ cells).float().relu()

@@ -42,14 +42,6 @@ class Slots(nn.Module):
     Deviation: slots that are not being trained are hard, the arg-max of Q without noise; with noise an evaluation would
     be random.
 
-    Args:
-        num_classes: K.
-        num_prototypes: U.
-        slots_per_class: S.
-        epochs: E, until the scale c is full.
-        temperature: τ.
-        delay: of :func:`gumbel_scale`.
-
     Example:
         >>> slots = Slots(num_classes=1, num_prototypes=3, slots_per_class=2, epochs=1, temperature=0.5).eval()
         >>> _ = slots.logits.data.copy_(torch.tensor([[[0.0, 0.1], [0.3, 0.0], [0.3, 0.2]]]))
@@ -86,14 +78,7 @@ class Slots(nn.Module):
         self.scale.fill_(gumbel_scale(epoch, self.epochs, self.delay))
 
     def assignment(self, step: int = 0) -> Tensor:
-        """The distribution of every slot over the pool: soft where the logits are trained, else hard.
-
-        Args:
-            step: optimiser step; noise is a function of (seed, step) and equal on all processes.
-
-        Returns:
-            ``(K, U, S)`` float, sums to 1 over U.
-        """
+        """``(K, U, S)``, the distribution of every slot over the pool: soft where the logits are trained, else hard."""
         if not (self.training and self.logits.requires_grad):
             return self.hard()
         generator = torch.Generator(self.logits.device).manual_seed(self._seed + step)

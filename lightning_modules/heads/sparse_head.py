@@ -23,7 +23,6 @@ class SparseHead:
         weight: ``(K, U)`` float64.
         bias: ``(K,)`` float64.
         violation: the largest violation of the optimality conditions, see :meth:`Problem.violation`.
-        evaluations: passes over the images.
     """
 
     weight: Tensor
@@ -37,15 +36,13 @@ class Terms:
     """Constraints and loss of a head; by default, a softmax head with a bias.
 
     Args:
-        heavier: ``(K, U)`` float >= 0, factor of the penalty of each weight; inf fixes it at 0. None for 1 everywhere.
+        penalty_factor: h, ``(K, U)`` float >= 0; inf fixes a weight at 0. None for 1 everywhere.
         standardize: whether the penalty applies to standardised scores.
-        bias: whether there is a bias.
-        nonnegative: whether weights are at least 0.
         sigmoid: whether classes are independent labels, so that targets are ``(n, K)`` and the loss of an image is the
             sum over classes of the binary cross-entropy.
     """
 
-    heavier: Tensor | None = None
+    penalty_factor: Tensor | None = None
     standardize: bool = True
     bias: bool = True
     nonnegative: bool = False
@@ -58,10 +55,8 @@ class Problem:
     Args:
         scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that do not vary become 0.
         targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, possibly times a weight of the image.
-        num_classes: K.
         penalty: λ >= 0.
         l1_ratio: α in [0, 1]; 0 for squares only.
-        terms: h and everything else.
 
     Raises:
         ValueError: if a score is not finite.
@@ -86,27 +81,19 @@ class Problem:
             self.scores = (self.scores - self.mean) / self.deviation
         self.targets = targets.to(scores.device)
         self.shape = (num_classes, scores.shape[1])
-        heavier = torch.ones(self.shape) if terms.heavier is None else terms.heavier
-        self.fixed = heavier.isinf().to(scores.device)  # at 0
-        self.heavier = heavier.to(self.scores).masked_fill(self.fixed, 0.0)
+        penalty_factor = torch.ones(self.shape) if terms.penalty_factor is None else terms.penalty_factor
+        self.fixed = penalty_factor.isinf().to(scores.device)  # at 0
+        self.penalty_factor = penalty_factor.to(self.scores).masked_fill(self.fixed, 0.0)
         self.l1, self.l2 = penalty * l1_ratio, penalty * (1 - l1_ratio)
 
     def objective(self, weight: Tensor, bias: Tensor) -> float:
         """The objective at a weight ``(K, U)`` and a bias ``(K,)``, both float64."""
-        return (self.smooth(weight, bias)[0] + self.l1 * (self.heavier * weight.abs()).sum()).item()
+        return (self.smooth(weight, bias)[0] + self.l1 * (self.penalty_factor * weight.abs()).sum()).item()
 
     def smooth(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cross-entropy plus squares, and its gradients.
-
-        Args:
-            weight: ``(K, U)`` float64.
-            bias: ``(K,)`` float64.
-
-        Returns:
-            The value and the gradients of weight and bias, which are 0 for fixed parameters.
-        """
-        slope, offset = self.l2 * self.heavier * weight, torch.zeros_like(bias)
-        value = self.l2 / 2 * (self.heavier * weight.square()).sum()
+        """Cross-entropy plus squares, and its gradients with respect to weight and bias, 0 for fixed parameters."""
+        slope, offset = self.l2 * self.penalty_factor * weight, torch.zeros_like(bias)
+        value = self.l2 / 2 * (self.penalty_factor * weight.square()).sum()
         for scores, targets in self._blocks():
             logits = torch.addmm(bias, scores, weight.T)
             loss, error = _sigmoid_loss(logits, targets) if self.terms.sigmoid else _softmax_loss(logits, targets)
@@ -124,15 +111,11 @@ class Problem:
         They require that the gradient g of :meth:`smooth` is -λαh·sign(W) where W is not 0, at most λαh in size where
         it is (at least -λαh for weights that may not be negative), and 0 for the bias.
 
-        Args:
-            weight: ``(K, U)`` float64.
-            bias: ``(K,)`` float64.
-
         Returns:
             The largest |g + λαh·sign(W)|, max(|g| - λαh, 0) or |g| of the three, in the order given.
         """
         _, slope, offset = self.smooth(weight, bias)
-        at_zero, l1 = -slope if self.terms.nonnegative else slope.abs(), self.l1 * self.heavier
+        at_zero, l1 = -slope if self.terms.nonnegative else slope.abs(), self.l1 * self.penalty_factor
         excess = torch.where(weight == 0, at_zero - l1, (slope + l1 * weight.sign()).abs())
         return torch.cat([excess.flatten(), offset.abs()]).max().clamp_min(0.0).item()
 
@@ -189,16 +172,8 @@ def fit_sparse_head(
     Split in two parts that are at least 0, the problem is smooth, and its projected gradient is the violation of the
     optimality conditions. At the size of CUB (5,994 images, 112 concepts, 200 classes) this takes about 70 passes over
     the images, a fifteenth of what accelerated proximal gradients (FISTA) need, so that no path of warm starts is
-    needed. In float64 on the device of the scores.
-
-    Args:
-        problem: what to solve.
-        tolerance: of the violation at which to stop.
-        most: maximum number of passes.
-        start: the solution of a similar problem, or None to start at 0.
-
-    Returns:
-        The head of the scores of the problem; weights that a class does not use are exactly 0.
+    needed. In float64 on the device of the scores. It stops once the violation is at most ``tolerance``, or after
+    ``most`` passes. Weights that a class does not use are exactly 0.
 
     Example:
         >>> scores = torch.tensor([[-1.0, 0.1], [-1.0, -0.1], [1.0, 0.1], [1.0, -0.1]])
@@ -219,8 +194,9 @@ def fit_sparse_head(
     def value_and_gradient(flat: Any) -> tuple[float, Any]:
         parts, bias = unpack(flat)
         value, slope, offset = problem.smooth((signs * parts).sum(dim=0), bias)
-        value = value + problem.l1 * (problem.heavier * parts).sum()
-        return value.item(), torch.cat([(problem.l1 * problem.heavier + signs * slope).flatten(), offset]).cpu().numpy()
+        value = value + problem.l1 * (problem.penalty_factor * parts).sum()
+        slope = problem.l1 * problem.penalty_factor + signs * slope
+        return value.item(), torch.cat([slope.flatten(), offset]).cpu().numpy()
 
     first = torch.zeros(size + classes, dtype=torch.float64)
     if start is not None:

@@ -26,11 +26,6 @@ class SoftTree(nn.Module):
     module and no recursion per node. With multilabel data (ours) leaves hold sigmoid(c_ℓ), trained by gradient, and the
     logits are log ŷ - log(1 - ŷ).
 
-    Args:
-        depth: number of decisions on a path, at least 1.
-        num_classes: K.
-        multilabel: whether the K outputs are independent.
-
     Example:
         >>> tree = SoftTree(depth=1, num_classes=2)
         >>> _ = tree.leaf_logits.copy_(torch.tensor([[0.0, 0.0], [0.0, 99.0]]))  # right: class 1 with certainty
@@ -80,15 +75,7 @@ class SoftTree(nn.Module):
         return self.leaf_logits if self.multilabel else self.leaf_logits.log_softmax(dim=1)
 
     def log_reach(self, scores: Tensor, hard: bool = False) -> Tensor:
-        """Logarithm of the probability of every leaf.
-
-        Args:
-            scores: ``(B, U)`` float in [0, 1].
-            hard: go one way at every node, right where s > 0.5.
-
-        Returns:
-            ``(B, L)`` float32, log π; -inf where the leaf cannot be reached.
-        """
+        """Logarithm ``(B, L)`` of the probability of every leaf; -inf where it cannot be reached."""
         left, right = self._branches(scores, hard)
         reach = scores.new_zeros(scores.shape[0], 1, dtype=torch.float32)  # `len` would fix the batch of an export
         for level in range(self.depth):
@@ -109,20 +96,12 @@ class SoftTree(nn.Module):
         return left, right
 
     def contributions(self, scores: Tensor, classes: Tensor, hard: bool = False) -> Tensor:
-        """The decrease of the logit of a class if a single node did not see its unit, for every node.
+        """``(B, U)`` decrease of the logit of a class if a node did not see its unit; 0 for nodes that do not decide.
 
         Ours: log ŷ_k - log ŷ_k(s_u := 0), with ŷ_k(s_u := 0) = O_u + ρ_u A_u; ρ_u is the probability of reaching the
         node, A_u the probability of the class in its left subtree, O_u the probability of the class through leaves that
         are not below the node. One upward and one downward pass, with sums of positive numbers only. If multilabel, the
         same difference of logits. The differences do not add up to the logit.
-
-        Args:
-            scores: ``(B, U)`` float in [0, 1].
-            classes: ``(B,)`` int64, the class k of each image.
-            hard: of the greedy decision.
-
-        Returns:
-            ``(B, U)`` float32; 0 for nodes that do not decide.
         """
         branches = self._branches(scores, hard)
         if self.multilabel:
@@ -135,18 +114,11 @@ class SoftTree(nn.Module):
     # -- leaves ------------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def evidence(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The increments of the leaf logits: every image adds 1 to its class, shared by the leaves it reaches.
+        """``(L, K)`` increments of the leaf logits: every image adds 1 to its class, shared by the leaves it reaches.
 
         Source: Nauta et al. 2021, learning of the leaves: Σ_b π_ℓ(x_b) softmax(c_ℓ) ⊙ onehot(y_b) / ŷ_b. The factor
         of onehot is the share of the leaf in the probability of the class, a softmax over leaves. Ours: soft
         targets instead of onehot.
-
-        Args:
-            scores: ``(B, U)`` float of the training step.
-            targets: ``(B, K)`` float, rows sum to 1.
-
-        Returns:
-            ``(L, K)`` float32 >= 0.
         """
         joint = self.log_reach(scores)[:, :, None] + self.leaf_logits.log_softmax(dim=1)
         return (joint.softmax(dim=1) * targets[:, None]).sum(dim=0)
@@ -161,10 +133,6 @@ class SoftTree(nn.Module):
         """The derivative-free step: c ← max(c - c(start of the epoch)/batches, 0) + evidence.
 
         Source: Nauta et al. 2021 and its released code.
-
-        Args:
-            evidence: ``(L, K)`` float of one batch, summed over all processes.
-            batches: steps in the epoch.
         """
         forgotten = cast(Tensor, self.epoch_leaf_logits) / batches
         self.leaf_logits.copy_((self.leaf_logits - forgotten).relu() + evidence)
@@ -195,12 +163,9 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def prune(self, threshold: float) -> None:
-        """Cut every subtree with uninformative leaves only.
+        """Cut every subtree in which no leaf has a class with a probability above the threshold.
 
         Source: Nauta et al. 2021, pruning. A tree without any leaf above the threshold is not changed.
-
-        Args:
-            threshold: a leaf is kept if its largest probability exceeds it.
         """
         useful = self.leaf_logits.softmax(dim=1).amax(dim=1) > threshold
         useful &= self.reachable()[self.nodes :]
@@ -209,11 +174,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def keep(self, useful: Tensor) -> None:
-        """Cut every subtree without a useful leaf; the node above then always takes the other branch.
-
-        Args:
-            useful: ``(L,)`` bool, some of which are true.
-        """
+        """Cut every subtree without a useful leaf ``(L,)``; the node above then always takes the other branch."""
         for level in reversed(range(self.depth)):
             left, right = useful.view(-1, 2).unbind(dim=1)
             self.route[_level(level)] = (LEFT * (left & ~right) + RIGHT * (right & ~left)).to(self.route)

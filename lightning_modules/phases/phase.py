@@ -17,8 +17,6 @@ class OptimizerSpec:
     """An optimiser of ``torch.optim`` by name.
 
     Args:
-        name: class name.
-        kwargs: further arguments.
         key: phases with the same key share the optimiser's state and scheduler; a phase that trains more groups keeps
             their state but has its own scheduler.
     """
@@ -33,7 +31,6 @@ class SchedulerSpec:
     """A scheduler of ``torch.optim.lr_scheduler`` by name.
 
     Args:
-        name: class name.
         kwargs: further arguments; ``total_steps`` or ``T_max`` left out means the length of the phase (of all phases
             with the optimiser's key and the same groups), ``max_lr`` left out means the learning rates of the phase.
         per: step after every epoch or after every batch.
@@ -83,9 +80,7 @@ class Phase:
         losses: loss term -> finite coefficient; terms not named are not computed.
         weight_decay: parameter group -> weight decay, at least 0; 0 if not named.
         bn: "train" or "eval" for all BatchNorm layers, or the groups whose BatchNorm layers are in train mode.
-        optimizer: the optimiser.
         scheduler: the learning-rate schedule, or None for constant rates.
-        on_enter: actions before the first batch.
         on_exit: actions after the last batch and before validation.
         selectable: whether the best checkpoint may come from this phase.
         head: options of the action ``fit_head``, after which the phase keeps the last layer fixed.

@@ -24,10 +24,7 @@ _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "mil
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """Ordered phases.
-
-    Args:
-        phases: at least one, with unique names.
+    """Ordered phases, at least one, with unique names.
 
     Example:
         >>> warm = Phase("warm", 2, {"addon": 3e-3}, {"cross_entropy": 1.0})
@@ -64,14 +61,7 @@ class PhasePlan:
         return sum(phase.length for phase in self.phases)
 
     def locate(self, epoch: int) -> tuple[int, int]:
-        """The phase of an epoch.
-
-        Args:
-            epoch: 0-based epoch of the run.
-
-        Returns:
-            Index of the phase and epoch within it; epochs beyond the plan belong to the last phase.
-        """
+        """The phase of a 0-based epoch, and the epoch within it; epochs beyond the plan belong to the last phase."""
         for index, phase in enumerate(self.phases):
             if epoch < phase.length or index == len(self.phases) - 1:
                 return index, epoch
@@ -152,16 +142,7 @@ class PhasePlan:
     def build(
         self, index: int, groups: Mapping[str, list[nn.Parameter]], steps_per_epoch: int
     ) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
-        """The optimiser and scheduler of one phase.
-
-        Args:
-            index: the phase.
-            groups: parameter groups of the model.
-            steps_per_epoch: optimiser steps in an epoch, for schedulers that step per batch.
-
-        Returns:
-            An optimiser with one named parameter group per trainable group, and its scheduler or None.
-        """
+        """The optimiser of one phase, with one named parameter group per trainable group, and its scheduler or None."""
         phase = self.phases[index]
         options = [
             {"params": groups[name], "lr": lr, "weight_decay": phase.weight_decay.get(name, 0.0), "name": name}

@@ -12,13 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a file.
-
-    Args:
-        file: its path.
-        tensors: by our names, where there is one.
-        said: other content.
-    """
+    """The content of a file: tensors by our names, where there is one, and everything else it says."""
 
     file: Path
     tensors: dict[str, Tensor]
@@ -35,11 +29,9 @@ class Format:
     """How the released code of a paper saves the weights of its model.
 
     Args:
-        code: its source.
         names: prefixes of its names and of ours.
         arguments: arguments of our model and the values that match the authors' code.
         sizes: arguments of our model that determine shapes.
-        ignored: names of irrelevant tensors.
         refused: prefixes of names that our model does not support, with a description.
         implied: attributes of the authors' model that affect the logits but are missing from state dicts, with the
             value our model implements; a file that has them must agree.

@@ -7,7 +7,7 @@ import torch
 
 from protometry.lightning_modules import ProtoPNet, ProtoPool
 from protometry.lightning_modules.heads import linear_head
-from protometry.lightning_modules.heads.linear_head import _sparsest
+from protometry.lightning_modules.heads.linear_head import _one_standard_error_choice
 from protometry.lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
 from protometry.lightning_modules.phases import HeadSpec
 
@@ -33,8 +33,8 @@ def test_weights_are_the_solution_and_units_without_one_are_inactive():
     model = protopnet()
     model.prune(torch.arange(U) != 0)
     (row,) = model.fit_head((scores(), LABELS), None, HeadSpec(0.02))
-    heavier = torch.where(model.owner.T, 1.0, 5.0)[:, 1:]
-    terms = Terms(heavier, standardize=False, bias=False)
+    penalty_factor = torch.where(model.owner.T, 1.0, 5.0)[:, 1:]
+    terms = Terms(penalty_factor, standardize=False, bias=False)
     expected = fit_sparse_head(Problem(scores()[:, 1:], LABELS, K, 0.02, 1.0, terms), 2e-5).weight
     assert torch.equal(model.linear.weight[:, 1:], expected.float())
     used = torch.tensor([False, *(expected != 0).any(0).tolist()])
@@ -55,12 +55,12 @@ def test_a_class_that_reads_its_own_reads_no_others(spec):
     assert (model.linear.weight[model.owner.T].view(K, 2) > 0).any(dim=1).all()
 
 
-def test_the_sparsest_within_a_standard_error_of_the_best():
+def test_the_largest_penalty_within_a_standard_error_of_the_best():
     values = [(0.8, 0.03), (0.93, 0.02), (0.94, 0.02), (0.95, 0.015), (0.94, 0.02)]
     rows = [{"validation": value, "standard_error": error, "solved": 1.0} for value, error in values]
-    assert _sparsest(rows) == 2
-    assert _sparsest([*rows[:2], rows[2] | {"solved": 0.0}, *rows[3:]]) == 3
-    assert _sparsest([row | {"solved": 0.0} for row in rows]) == 2
+    assert _one_standard_error_choice(rows) == 2
+    assert _one_standard_error_choice([*rows[:2], rows[2] | {"solved": 0.0}, *rows[3:]]) == 3
+    assert _one_standard_error_choice([row | {"solved": 0.0} for row in rows]) == 2
     model = protopnet()
     path = model.fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
     (chosen,) = (row for row in path if row["chosen"])

@@ -46,17 +46,17 @@ def test_against_scikit_learn(data, penalty, l1_ratio):
 RAW = Terms(standardize=False, bias=False)
 
 
-@pytest.mark.parametrize("heavier", [None, [1.0, 5.0, 5.0, 1.0, 2.0, 1.0]], ids=["alike", "by unit"])
+@pytest.mark.parametrize("penalty_factor", [None, [1.0, 5.0, 5.0, 1.0, 2.0, 1.0]], ids=["alike", "by unit"])
 @pytest.mark.parametrize("penalty", [0.1, 0.02])
-def test_raw_scores_without_bias_against_scikit_learn(data, penalty, heavier):
+def test_raw_scores_without_bias_against_scikit_learn(data, penalty, penalty_factor):
     """A penalty by unit equals the penalty of a score divided by its factor; the objective is computed here.
 
     Of three classes: added to a score's weights of all classes, a number changes no probability, and of an even number
     of weights there is a whole interval of medians, for which their absolute values have the same sum.
     """
     scores, labels = data[0].double(), data[1].clamp(max=2)
-    factors = torch.ones(U, dtype=torch.float64) if heavier is None else torch.tensor(heavier).double()
-    problem = Problem(scores, labels, 3, penalty, 1.0, replace(RAW, heavier=factors.expand(3, -1)))
+    factors = torch.ones(U, dtype=torch.float64) if penalty_factor is None else torch.tensor(penalty_factor).double()
+    problem = Problem(scores, labels, 3, penalty, 1.0, replace(RAW, penalty_factor=factors.expand(3, -1)))
     head = fit_sparse_head(problem, 1e-8)
     saga = LogisticRegression(
         penalty="l1", solver="saga", C=1 / (80 * penalty), tol=1e-10, max_iter=100_000, fit_intercept=False
@@ -91,8 +91,8 @@ def test_one_score_by_hand(nonnegative):
     last label has to be 0.
     """
     labels = torch.arange(10)[:, None] < torch.tensor([8, 2, 6, 9])
-    heavier = torch.tensor([[1.0], [1.0], [3.0], [math.inf]])
-    terms = replace(RAW, heavier=heavier, nonnegative=nonnegative, sigmoid=True)
+    penalty_factor = torch.tensor([[1.0], [1.0], [3.0], [math.inf]])
+    terms = replace(RAW, penalty_factor=penalty_factor, nonnegative=nonnegative, sigmoid=True)
     problem = Problem(torch.ones(10, 1), labels, 4, 0.1, 1.0, terms)
     cold = fit_sparse_head(problem)
     warm = fit_sparse_head(problem, start=fit_sparse_head(Problem(torch.ones(10, 1), labels, 4, 0.2, 1.0, terms)))
