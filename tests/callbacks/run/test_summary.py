@@ -13,10 +13,10 @@ from protometry.run_folder.lock import LOCK
 TRAINED = {"trainable": {"head": 1e-4}, "losses": {}, "bn": "eval"}
 WARM = Phase("warm", 1, {"prototypes": 1e-3}, {})
 LAST, PRUNED = (Phase(name, 1, selectable=True, **TRAINED) for name in ("last", "pruned"))
-PROJECTED = Phase("last", 1, on_enter=("project",), selectable=True, **TRAINED)
+PROJECTED, LATER = (Phase(name, 1, on_enter=("project",), selectable=True, **TRAINED) for name in ("last", "later"))
 
 
-def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None, model=None):
+def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None, model=None, resumed_after=0):
     """The lines at the end of a run of some epochs in a folder."""
     checkpoint = RunCheckpoint()
     checkpoint.best_score = 0.34
@@ -26,7 +26,9 @@ def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None, model=No
     trainer.fit_loop.epoch_progress.current.completed = epochs
     hparams = {"_class_path": model}
     trainer.strategy._lightning_module = SimpleNamespace(phases=lambda: PhasePlan(phases), hparams=hparams)
-    RunSummary().say_end(trainer, evaluated)
+    summary = RunSummary()
+    summary._first = resumed_after
+    summary.say_end(trainer, evaluated)
     return capsys.readouterr().out.splitlines()
 
 
@@ -35,11 +37,16 @@ def said(folder, capsys, phases=(PROJECTED,), epochs=1, evaluated=None, model=No
     ((WARM, PROJECTED), " among the epochs after projection (phase last)"),
     ((WARM, PROJECTED, PRUNED), " among the epochs after projection (phases last, pruned)"),
     ((WARM, LAST), " among the epochs of phase last"),
+    ((WARM, LAST, LATER), " among the epochs of phases last, later"),
 ])  # fmt: skip
 def test_the_best_epoch_is_among_those_that_may_be_selected(phases, among, tmp_path, capsys):
     lines = said(tmp_path, capsys, phases, len(phases))
     assert lines[0].startswith(f"Trained {len(phases)} epoch{'s' if len(phases) > 1 else ''} in 0 min")
     assert lines[1] == f"validation  general/accuracy 34 % at best{among}"
+
+
+def test_a_resumed_run_counts_its_own_epochs(tmp_path, capsys):
+    assert said(tmp_path, capsys, epochs=5, resumed_after=2)[0].startswith("Trained 3 epochs ")
 
 
 def test_only_what_exists_is_named(tmp_path, capsys):

@@ -53,6 +53,9 @@ def test_hand_cases():
     assert values.tolist() == pytest.approx([0.880797, 0.880797, 0.5, 0.5], abs=1e-6)
     peaked = torch.eye(5).view(1, 5, 1, 5) * 1e3  # each alone in its cell
     assert scale_invariant_diversity(peaked, torch.ones(1, 5), torch.tensor([0])).item() > 0.97
+    metric = ScaleInvariantDiversity(torch.ones(2, 2), 2)
+    metric.update(torch.stack([maps, maps[[0, 0]]]), torch.tensor([[1.0, 0.0], [NAN, 0.0]]))  # the second has no class
+    assert metric.compute().item() == pytest.approx(0.880797, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
