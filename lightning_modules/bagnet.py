@@ -105,7 +105,3 @@ class BagNet(InterpretableModule):
             vectors=self.linear.weight,
             comparison="projection",
         )
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone`` and ``head``, the linear layer."""
-        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}

@@ -69,7 +69,3 @@ class Classifier(InterpretableModule):
         weight = self.linear.weight
         active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
         return UnitTable(kind="feature", active=active, owner=weight.T > 0, pool="mean", weight=weight)
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone`` and ``head``."""
-        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}

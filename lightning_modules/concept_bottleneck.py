@@ -116,6 +116,7 @@ class ConceptBottleneck(InterpretableModule):
         ),
     }
     tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+    groups: ClassVar[dict[str, str]] = {"backbone": "backbone", "concepts": "concepts", "head": "linear"}
     concept_weights: Tensor | None
     percentiles: Tensor
 
@@ -266,12 +267,4 @@ class ConceptBottleneck(InterpretableModule):
                 batch.get("class_targets"),
                 self.class_weights,
             ),
-        }
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone``, ``concepts`` and ``head``."""
-        return {
-            "backbone": list(self.backbone.parameters()),
-            "concepts": list(self.concepts.parameters()),
-            "head": list(self.linear.parameters()),
         }

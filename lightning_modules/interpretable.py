@@ -23,6 +23,7 @@ from protometry.lightning_modules.contract import ModelOutput, UnitTable, predic
 from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
+from protometry.metrics.primitives.checks import check_at_least
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
@@ -52,6 +53,7 @@ class InterpretableModule(LightningModule, ABC):
     presets: ClassVar[dict[str, PhasePlan]] = {}
     actions: ClassVar[tuple[str, ...]] = ()
     tasks: ClassVar[tuple[Task, ...]] = get_args(Task)
+    groups: ClassVar[dict[str, str]] = {"backbone": "backbone", "head": "linear"}  # parameter group -> submodule
     class_weights: Tensor | None
     decision_threshold: Tensor | None
 
@@ -70,10 +72,8 @@ class InterpretableModule(LightningModule, ABC):
         super().__init__()
         self.save_hyperparameters(logger=False)
         self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
-        if num_classes < 2:
-            raise ValueError(f"Expected argument `num_classes` to be at least 2, but got {num_classes}.")
-        if num_concepts < 0:
-            raise ValueError(f"Expected argument `num_concepts` to be at least 0, but got {num_concepts}.")
+        check_at_least("num_classes", num_classes, 2)
+        check_at_least("num_concepts", num_concepts, 0)
         if preset not in self.presets:
             near = did_you_mean(str(preset), self.presets)  # a config may say null
             raise ValueError(
@@ -117,9 +117,9 @@ class InterpretableModule(LightningModule, ABC):
     def units(self) -> UnitTable:
         """What the units are."""
 
-    @abstractmethod
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Every parameter, once, by group name."""
+        """Every parameter, once, by group name; by default those of ``groups``."""
+        return {name: list(self.get_submodule(module).parameters()) for name, module in self.groups.items()}
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
         """``(B, U)`` contributions of the units to the logit of one class per image; rows sum to logit - head(0)."""

@@ -160,7 +160,7 @@ class PosthocCBM(InterpretableModule):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Groups ``backbone``, ``head`` and, where the plan trains one, ``residual``."""
-        groups = {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
+        groups = super().parameter_groups()
         return groups if self.residual is None else groups | {"residual": list(self.residual.parameters())}
 
     def loss_terms(self) -> dict[str, LossTerm]:

@@ -29,6 +29,7 @@ from protometry.lightning_modules.phases import (
     SchedulerSpec,
     one_cycle,
 )
+from protometry.metrics.primitives.checks import check_at_least
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
@@ -155,6 +156,13 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         ),
     }
 
+    groups: ClassVar[dict[str, str]] = {
+        "backbone": "backbone",
+        "addon": "addon",
+        "prototypes": "prototypes",
+        "head": "linear",
+    }
+
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
         prototypes_per_class: int = 10,
@@ -174,8 +182,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
                 f"Expected argument `prototype_range` to be two finite numbers, the lower first, but got {low}, {high}."
             )
         for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
-            if value < 1:
-                raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+            check_at_least(name, value, 1)
         self.addon = addon_layers(self.backbone.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
         units = prototypes_per_class * self.num_classes
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
@@ -223,15 +230,6 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
             source=self.prototypes.source(),
             comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
         )
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone``, ``addon``, ``prototypes``, ``head``."""
-        return {
-            "backbone": list(self.backbone.parameters()),
-            "addon": list(self.addon.parameters()),
-            "prototypes": list(self.prototypes.parameters()),
-            "head": list(self.linear.parameters()),
-        }
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``.

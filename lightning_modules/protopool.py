@@ -34,7 +34,7 @@ from protometry.lightning_modules.phases import (
     SchedulerSpec,
     one_cycle,
 )
-from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.checks import check_at_least, check_choice
 
 Focal = Literal["similarity", "distance"]
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08, "slot_orthogonality": 1.0}
@@ -176,6 +176,13 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         "sketch": (4, 0.5, 0),
     }
     actions: ClassVar[tuple[str, ...]] = (HARDEN,)
+    groups: ClassVar[dict[str, str]] = {
+        "backbone": "backbone",
+        "addon": "addon",
+        "prototypes": "prototypes",
+        "assignment": "slots",
+        "head": "linear",
+    }
     slot_owner: Tensor
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
@@ -295,16 +302,6 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
             presence=presence,
         )
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone``, ``addon``, ``prototypes``, ``assignment``, ``head``."""
-        return {
-            "backbone": list(self.backbone.parameters()),
-            "addon": list(self.addon.parameters()),
-            "prototypes": list(self.prototypes.parameters()),
-            "assignment": [self.slots.logits],
-            "head": list(self.linear.parameters()),
-        }
-
     # -- losses ------------------------------------------------------------------------------------------------------
     def own(self) -> Tensor:
         """``(K, U)`` bool: the S prototypes with the most probability in the slots of each class, if they have any."""
@@ -365,8 +362,7 @@ def _check_focal(focal: str, similarity: str) -> None:
 
 def _check_sizes(prototypes: int, slots: int, channels: int, epochs: int, temperature: float) -> None:
     for name, value in {"slots_per_class": slots, "prototype_channels": channels, "gumbel_epochs": epochs}.items():
-        if value < 1:
-            raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
+        check_at_least(name, value, 1)
     if prototypes < slots:
         raise ValueError(
             f"Expected argument `num_prototypes` to be at least `slots_per_class` = {slots}, but got {prototypes}. "

@@ -22,7 +22,7 @@ from protometry.lightning_modules.heads.prototypes import ComparesPatches, Proto
 from protometry.lightning_modules.heads.tree import Inference, SoftTree
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec, one_cycle
-from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.checks import check_at_least, check_choice
 
 LOSSES = {"cross_entropy": 1.0}
 PRUNE = "prune_tree"
@@ -290,6 +290,5 @@ def _check(depth: int, classes: int, channels: int, inference: str, prune_thresh
         raise ValueError(f"Expected argument `depth` to be at most {DEEPEST}, but got {depth}.")
     if not 0 <= prune_threshold < 1:
         raise ValueError(f"Expected argument `prune_threshold` to be null or in [0, 1), but got {prune_threshold}.")
-    if channels < 1:
-        raise ValueError(f"Expected argument `prototype_channels` to be at least 1, but got {channels}.")
+    check_at_least("prototype_channels", channels, 1)
     check_choice("inference", inference, MODES)

@@ -134,10 +134,6 @@ class QPM(InterpretableModule):
         owner = torch.where(self.selected, weight != 0, weight > 0).T
         return UnitTable(kind="feature", active=kept | ~self.selected, owner=owner, pool="mean", weight=weight)
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone`` and ``head``, the dense one."""
-        return {"backbone": list(self.backbone.parameters()), "head": list(self.linear.parameters())}
-
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights.
 

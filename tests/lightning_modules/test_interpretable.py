@@ -74,6 +74,9 @@ def test_data_of_the_other_task_is_refused_before_work_starts(how, monkeypatch):
 
 
 @pytest.mark.parametrize(("options", "message"), [
+    ({"num_classes": 1}, "`num_classes` to be at least 2, but got 1"),
+    ({"num_concepts": -1}, "`num_concepts` to be at least 0, but got -1"),
+    ({"preset": "sketsch"}, r"`preset` to be one of \[.*'sketch'.*\], but got 'sketsch'"),
     ({"epoch_scale": 0.0}, "Expected argument `epoch_scale` to be above 0 and finite, but got 0.0"),
     ({"epoch_scale": -1.0}, "Expected argument `epoch_scale` to be above 0 and finite, but got -1.0"),
     ({"epoch_scale": float("nan")}, "Expected argument `epoch_scale` to be above 0 and finite, but got nan"),

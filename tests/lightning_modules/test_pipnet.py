@@ -424,19 +424,6 @@ def test_other_schedulers_are_those_of_the_plan():
     assert isinstance(model.configure_optimizers(), torch.optim.AdamW)
 
 
-def test_every_phase_of_the_original_schedule_trains():
-    names = [phase.name for phase in PIPNet.presets["original"].phases]
-    model, watch = short(*names), Weights()
-    before = {name: [p.detach().clone() for p in members] for name, members in model.parameter_groups().items()}
-    trainer = fitted(model, watch)
-    assert watch.phases == [name for name in names for _ in range(2)]
-    assert all(math.isfinite(loss) for loss in watch.losses)
-    assert trainer.callback_metrics["train/dead_classes"].item() == 0
-    moved = {name for name, members in model.parameter_groups().items()
-             if any(not torch.equal(a, b) for a, b in zip(members, before[name], strict=True))}  # fmt: skip
-    assert moved == {"backbone_early", "backbone", "backbone_last", "addon", "head"}
-
-
 def test_a_run_resumed_within_the_stage_is_the_straight_run(tmp_path):
     """Two epochs of ``full_from_30``, interrupted after the first: rates, moments and weights go on where they were."""
     straight, interrupted, resumed = (short("head", "full", "full_from_30", epochs=2) for _ in range(3))

@@ -187,13 +187,9 @@ def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(prese
             assert phase.bn == "eval"
 
 
-@pytest.mark.parametrize("name", ["prototypes_per_class", "prototype_channels"])
-def test_counts_must_be_positive(name):
-    with pytest.raises(ValueError, match=f"Expected argument `{name}` to be at least 1, but got 0"):
-        make(**{name: 0})
-
-
 @pytest.mark.parametrize(("options", "message"), [
+    ({"prototypes_per_class": 0}, "`prototypes_per_class` to be at least 1, but got 0"),
+    ({"prototype_channels": 0}, "`prototype_channels` to be at least 1, but got 0"),
     ({"epsilon": 0.0}, "`epsilon` to be above 0 and below 1, but got 0.0"),
     ({"epsilon": 2.0}, "`epsilon` to be above 0 and below 1, but got 2.0"),
     ({"similarity": "l2"}, r"`similarity` to be one of .*, but got 'l2'"),
@@ -203,12 +199,3 @@ def test_counts_must_be_positive(name):
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=f"Expected argument {message}"):
         make(**options)
-
-
-def test_common_arguments_are_checked():
-    with pytest.raises(ValueError, match="Expected argument `num_classes` to be at least 2, but got 1"):
-        make(num_classes=1)
-    with pytest.raises(ValueError, match="Expected argument `num_concepts` to be at least 0, but got -1"):
-        make(num_concepts=-1)
-    with pytest.raises(ValueError, match=r"argument `preset` to be one of \[.*'original', .* but got 'orignal'"):
-        make(preset="orignal")

@@ -141,14 +141,6 @@ def test_noise_follows_the_optimiser_step():
     assert not torch.equal(noisy(model), first)
 
 
-def test_evaluation_is_without_noise():
-    model = make()
-    first = model(images())
-    model.slots.noise_seed += 1
-    model.slots.read_seed()
-    assert torch.equal(model(images()).logits, first.logits)
-
-
 # -- losses ----------------------------------------------------------------------------------------------------------
 DISTANCE = [[5.0, 3.0, 2.0, 9.0, 8.0], [150.0, 160.0, 1.0, 140.0, 6.0]]
 
