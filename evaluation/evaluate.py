@@ -13,10 +13,9 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zer
 
 from protometry.callbacks import Interpretability, RunCheckpoint
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
-from protometry.callbacks.run.confusion import log_confusion
-from protometry.callbacks.run.drawing import drawing
 from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
+from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
 from protometry.command_line.user_path import shown
 from protometry.datamodules.load import match_data, read_datamodule
 from protometry.evaluation.hardware import Hardware
@@ -38,12 +37,6 @@ def evaluate(
 ) -> tuple[dict[str, Any], Path]:
     """Run one evaluation, write ``metrics.json`` and print the table.
 
-    Args:
-        request: what to evaluate.
-        hardware: where.
-        loggers: receive the same numbers, under keys that start with the split.
-        data: config of other data than the run's, with the same changes.
-
     Returns:
         The content of ``metrics.json``, and the folder it lies in.
 
@@ -61,18 +54,13 @@ def evaluate(
     other = None
     if data is not None:
         other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
-        known = trained.class_names or replace(trained, data_changes={}).data().class_names
-        request = replace(request, other_data=match_data(other, known, request.split, data))
+        request = replace(request, other_data=match_data(other, trained.class_names, request.split, data))
     folder = request.folder()
     with only_process(folder):
         if request.folder() != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
         findings = measure(request, hardware, other)
-        confusion = request.engine.evaluation.confusion if trained.class_names else None
-        step = max(0, findings.result["step"] - 1)  # next to the validation of the epoch that ended there
-        with drawing("confusion matrix"):
-            log_confusion(loggers, confusion, trained.class_names or [], request.split, step)
-        _save(findings, folder, loggers, step, request.scores)
+        _save(findings, folder, loggers, request.scores)
         if request.report and findings.result["explainer"]:
             _write_pages(findings, folder, trained.path)
     return findings.result, folder
@@ -85,9 +73,8 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
         The content of ``metrics.json`` and its folder; if this evaluation already exists, the content and folder
         of the evaluation that stands for it.
     """
-    engine = next(c for c in trainer.callbacks if isinstance(c, Interpretability))  # type: ignore[attr-defined]
-    checkpoint = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))  # type: ignore[attr-defined]
-    arguments = [trainer.lightning_module.hparams, trainer.datamodule.hparams]  # type: ignore[attr-defined]
+    (engine,), (checkpoint,) = callbacks_of(trainer, Interpretability), callbacks_of(trainer, RunCheckpoint)
+    arguments = [trainer.lightning_module.hparams, datamodule_of(trainer).hparams]
     packages = foreign_packages(arguments)  # imported already
     trained = TrainedModel(checkpoint.best_or_last(trainer), allow_classes=packages)
     try:
@@ -107,12 +94,13 @@ def _hardware(trainer: Trainer) -> Hardware:
 
 
 @rank_zero_only
-def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], step: int, scores: Format | None) -> None:
+def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], scores: Format | None) -> None:
     """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
     write_all_values(findings.values, folder)
     write_scores(findings.scores, folder, scores)
     write_pictures(findings.pictures, folder)
     numbers = {key: entry["value"] for key, entry in findings.result["metrics"].items()}
+    step = max(0, findings.result["step"] - 1)  # next to the validation of the epoch that ended there
     log_evaluation(loggers, findings.result["split"], numbers, suite_table(findings.result), findings.pictures, step)
     write_metrics(findings.result, folder)
     print_summary(findings.result, folder)
@@ -124,8 +112,8 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
         print(f"no pages: {findings.no_pages}")
         return
     try:
-        with evaluation_mode(findings.subject.model):  # type: ignore[arg-type]
-            pages = build_report(findings.subject, read_evaluation(folder), folder / "report")
+        with evaluation_mode(findings.explained.model):  # type: ignore[arg-type]
+            pages = build_report(findings.explained, read_evaluation(folder), folder / "report")
             print(f"report:      {shown(pages)}")
     except OSError as error:
         if error.errno is None:  # one of ours, which says what to do

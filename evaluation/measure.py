@@ -37,10 +37,7 @@ class Findings:
     """The results of an evaluation.
 
     Args:
-        result: content of ``metrics.json``.
         values: of the files of values, by name.
-        pictures: by name.
-        subject: what was evaluated.
         no_pages: why the explainer of the evaluation makes no pages, or None.
         scores: of the units on every image, if requested.
     """
@@ -48,18 +45,13 @@ class Findings:
     result: dict[str, Any]
     values: dict[str, Rows]
     pictures: dict[str, Image]
-    subject: ExplainedModel
+    explained: ExplainedModel
     no_pages: str | None = None
     scores: UnitScores | None = None
 
 
 def measure(request: Request, hardware: Hardware, other: ImageDataModule | None = None) -> Findings:
     """Run the engine of a request.
-
-    Args:
-        request: what to evaluate.
-        hardware: where.
-        other: data other than the run's.
 
     Raises:
         ValueError: if the data do not fit the model or the request.
@@ -90,21 +82,34 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     }
-    own = replace(trained, data_changes={}).data() if other and not trained.class_names else datamodule
-    classes = trained.class_names or own.class_names
+    classes = trained.class_names
     names = {"classes": classes, "concepts": datamodule.tables.concept_names}
     values = by_kind(evaluation.images, evaluation.predictions, evaluation.items, dataset.sample_ids, names)
     this_pass = request.engine.this_pass
     reason = no_pages(this_pass.observer.explainer)
     explainer = None if reason else this_pass.observer.explainer  # pictures do not need one
     concepts = _concept_names(trained, module) if other else None
-    subject = ExplainedModel(module, datamodule, explainer, class_names=classes, concept_names=concepts)
-    parts = (evaluation.metrics, evaluation.items, request.split, dataset, this_pass.named_units())
+    explained = ExplainedModel(module, datamodule, explainer, class_names=classes, concept_names=concepts)
+    evaluated = Evaluated(
+        explained,
+        metrics=evaluation.metrics,
+        items=evaluation.items,
+        split=request.split,
+        dataset=dataset,
+        named=this_pass.named_units(),
+        class_explainer=this_pass.observer.class_explainer,
+    )
     pictures: dict[str, Image] = {}
     with evaluation_mode(module), drawing("pictures of the evaluation"):
-        pictures = evaluation_pictures(Evaluated(subject, *parts, this_pass.observer.class_explainer))
-    scores = _scores(evaluation.scores, values["images"], subject)
-    return Findings(result, values, pictures, subject, reason, scores)
+        pictures = evaluation_pictures(evaluated)
+    return Findings(
+        result=result,
+        values=values,
+        pictures=pictures,
+        explained=explained,
+        no_pages=reason,
+        scores=_scores(evaluation.scores, values["images"], explained),
+    )
 
 
 def _concept_names(trained: TrainedModel, module: Any) -> list[str]:
@@ -119,24 +124,21 @@ def _concept_names(trained: TrainedModel, module: Any) -> list[str]:
     return names
 
 
-def _scores(keyed_scores: tuple[list[int], Tensor] | None, images: Rows, subject: ExplainedModel) -> UnitScores | None:
+def _scores(
+    keyed_scores: tuple[list[int], Tensor] | None, images: Rows, explained: ExplainedModel
+) -> UnitScores | None:
     """Sorted like the rows of images."""
     if keyed_scores is None:
         return None
-    place = {key: row for row, key in enumerate(keyed_scores[0])}
-    values = keyed_scores[1][[place[sample_key(name)] for name in images]].numpy()
+    row_of = {key: row for row, key in enumerate(keyed_scores[0])}
+    values = keyed_scores[1][[row_of[sample_key(name)] for name in images]].numpy()
     labels = [str(row["label"]) for row in images.values()]
-    units = [subject.unit_name(unit) for unit in subject.units.active.nonzero().flatten().tolist()]
+    units = [explained.unit_name(unit) for unit in explained.units.active.nonzero().flatten().tolist()]
     return UnitScores(list(images), labels, units, values)
 
 
 def applicable(trained: TrainedModel, engine: Interpretability, split: str) -> tuple[list[str], dict[str, str]]:
     """The part of a suite that applies to a model on the data of its run, as in an evaluation.
-
-    Args:
-        trained: the model.
-        engine: with the suite.
-        split: of the data.
 
     Returns:
         Keys that apply, and the reason by key for those that do not.

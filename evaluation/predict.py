@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lightning import LightningModule
 from lightning.pytorch.utilities import rank_zero_only
@@ -14,6 +14,7 @@ from protometry.callbacks.evaluation.threshold import threshold_of
 from protometry.callbacks.forward.evaluation_mode import full_precision
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.forward.observer import Images, Observer
+from protometry.callbacks.trainer_parts import model_of
 from protometry.command_line.processes import gathered
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
@@ -23,7 +24,7 @@ from protometry.evaluation.request import EvaluatedSplit
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.evaluation.trainer import quiet_trainer
 from protometry.explanations import Upsample
-from protometry.lightning_modules.contract import InterpretableModel, predicted_classes
+from protometry.lightning_modules.contract import predicted_classes
 from protometry.reports.results.values_csv import Cell, prediction_cells
 from protometry.run_folder.atomic import write_new
 from protometry.run_folder.csv_text import csv_text
@@ -32,23 +33,17 @@ MOST = 3  # classes that are named with their probabilities
 
 
 class Predictor(LightningModule):
-    """Predictions of a model in forward passes of the same size as in evaluations, so that both are equal.
-
-    Args:
-        model: in evaluation mode.
-        class_names: of its K logits.
-        image_size: ``(H, W)`` pixels.
-    """
+    """Predictions of a model in forward passes of the same size as in evaluations, so that both are equal."""
 
     def __init__(self, model: LightningModule, class_names: Sequence[str], image_size: tuple[int, int]) -> None:
         super().__init__()
         self.model, self.class_names, self.image_size = model, class_names, image_size
-        self.phases = cast(InterpretableModel, model).phases  # for the progress bar
+        self.phases = model_of(model).phases  # for the progress bar
 
     def on_predict_start(self) -> None:
         """Choose the size of the forward passes."""
         chunk, output = images_per_forward(self.model, self.image_size, self.device)
-        self.observer = Observer(cast(InterpretableModel, self.model), Upsample(), chunk, top_k=1)
+        self.observer = Observer(model_of(self.model), Upsample(), chunk, top_k=1)
         self.abstains = "abstain" in output.extras
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> tuple[dict[str, dict[str, Cell]], list[str]]:
@@ -58,7 +53,7 @@ class Predictor(LightningModule):
             return {}, unread
         logits = self.observer.see(Images(batch["image"], batch["sample_key"], batch["sample_id"])).logits
         self.observer.refuse_broken()
-        probabilities = cast(InterpretableModel, self.model).probabilities(logits)
+        probabilities = model_of(self.model).probabilities(logits)
         predicted = predicted_classes(logits, self.abstains, threshold_of(self.model))
         labels = batch.get("labels", batch["label"])
         predictions = as_predictions(labels, predicted, of_predicted(probabilities, predicted))
@@ -88,17 +83,6 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
 ) -> None:
     """Write a table of predictions, and print its path.
 
-    Args:
-        trained: the checkpoint.
-        hardware: where to run.
-        image: files and folders of photos; if there are none, a split of the data of the run is predicted.
-        crop: x, y, width and height in pixels, to which they are cropped first.
-        split: which one, the test split by default.
-        inference: as in :meth:`TrainedModel.model`.
-        output: the table, ``predictions.csv`` in the run folder by default; if the file exists, the new one gets a
-            number.
-        max_pixels: of a photo, 160 million by default.
-
     Raises:
         ValueError: if both images and a split are named, or the data have no validation split to predict; after the
             table is written, if a photo could not be read.
@@ -106,7 +90,7 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
     if image and split:
         raise ValueError("Expected argument `image` or `split`, but got both. Predict one after the other.")
     module, datamodule = trained.model(inference), trained.data()
-    names = trained.class_names or datamodule.class_names
+    names = trained.class_names
     data = (
         PhotoFiles(image, datamodule, names if threshold_of(module) is None else (), crop, max_pixels)
         if image

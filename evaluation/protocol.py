@@ -17,11 +17,6 @@ ELSEWHERE = {"_class_path", "crop", "fold", "image_size", "split_file"}  # what 
 def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
     """Refuse data that do not fit the model or the request.
 
-    Args:
-        request: an evaluation.
-        num_classes: K of the model.
-        datamodule: of the images.
-
     Raises:
         ValueError: if classes do not match, or if there is no validation split to evaluate.
     """
@@ -40,16 +35,11 @@ def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
 
 
 def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[str, Any]:
-    """Model, data and protocol of an evaluation, as ``metrics.json`` has them.
-
-    Args:
-        request: an evaluation that has been run.
-        datamodule: of the images.
-        codecs: versions of the libraries on which the continuity view depends.
-    """
+    """Model, data and protocol of an evaluation, as ``metrics.json`` has them."""
     checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
-    best, settings, released = request.trained.path.stem == "best", datamodule.hparams, checkpoint.get("released")
+    settings, released = datamodule.hparams, checkpoint.get("released")
+    selection = "best validation score" if request.trained.path.stem == "best" else "last epoch"
     unseen = arguments_with(type(datamodule), Effect.NONE, Effect.TRAINING) | ELSEWHERE
     evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
     # what `auto` was resolved to
@@ -65,7 +55,7 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
             "crop": getattr(datamodule, "crop", None),
             "image_size": list(datamodule.image_size),
             "augmentation": UNRECORDED if released else trained.get("augmentation"),
-            "selection": UNRECORDED if released else "best validation score" if best else "last epoch",
+            "selection": UNRECORDED if released else selection,
             **({"trained_with": released["code"], "state_dict": _file(released)} if released else {}),
             **({"drawn": DRAWN} if request.limit else {}),
             **({"inference": request.inference} if request.inference else {}),

@@ -25,11 +25,7 @@ class Request:
     """One evaluation.
 
     Args:
-        trained: what to evaluate.
-        engine: computes the metrics.
-        split: which split of the data.
         limit: number of images, drawn by class; None for all.
-        overwrite: replace an earlier result of the same request.
         inference: how a ProtoTree decides, None for other models.
         other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
         report: also write pages, if the suite has explanations.
@@ -91,8 +87,7 @@ class Request:
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]
-        words = [self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed]
-        own = first / folder_name(words)
+        own = first / folder_name([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
         free = [own] if self.other_data else [first, own]
         for folder in free:
             file = folder / "metrics.json"
@@ -109,20 +104,23 @@ class Request:
         raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
 
 
-def folder_name(words: Sequence[str]) -> str:
-    """The name of a folder for the given settings.
+def folder_name(settings: Sequence[str]) -> str:
+    """The name of a folder for these settings, shortened with a hash of them if it is too long.
 
     Example:
         >>> folder_name(["last", "step20", "test", "quanproto", "limit=5"])
         'last-step20-test-quanproto-limit=5'
-        >>> words = ["last", "step20", "test", "quanproto", "asked_explainer=grad_cam(relu=True, mode=bilinear)"]
-        >>> folder_name(words)
+        >>> folder_name(["last", "step20", "test", "quanproto", "asked_explainer=grad_cam(relu=True, mode=bilinear)"])
         'last-step20-test-quanproto-explainer=grad_cam-2f2983cd'
     """
-    whole = "-".join(words)
+    whole = "-".join(settings)
+    name = _printable(whole)
+    if len(name) <= LONGEST_NAME:
+        return name
     key = hashlib.sha256(whole.encode()).hexdigest()[:8]
-    name, short = (
-        re.sub(r"[^\w.=-]+", ".", text).strip(".")
-        for text in (whole, "-".join(word.partition("(")[0].removeprefix("asked_") for word in words))
-    )
-    return name if len(name) <= LONGEST_NAME else f"{short[: LONGEST_NAME - len(key) - 1].rstrip('-.=')}-{key}"
+    short = _printable("-".join(text.partition("(")[0].removeprefix("asked_") for text in settings))
+    return f"{short[: LONGEST_NAME - len(key) - 1].rstrip('-.=')}-{key}"
+
+
+def _printable(text: str) -> str:
+    return re.sub(r"[^\w.=-]+", ".", text).strip(".")

@@ -26,7 +26,6 @@ class TrainedModel:
     """A checkpoint, the place of its data, and the classes that it may name.
 
     Args:
-        path: of the checkpoint.
         data_changes: arguments of the data module that differ from training, such as ``root``.
         allow_classes: packages whose classes the checkpoint may name besides this project's.
     """
@@ -71,20 +70,16 @@ class TrainedModel:
         return folder_of_run(self.path)
 
     @property
-    def class_names(self) -> list[str] | None:
-        """Of the logits, or None if the checkpoint does not name them."""
-        recorded = self.checkpoint.get("training") or self.checkpoint.get("released") or {}
-        names: list[str] | None = recorded.get("class_names")
-        if names is not None and len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
+    def class_names(self) -> list[str]:
+        """The names of the classes that the logits are of."""
+        recorded = self.checkpoint.get("training") or self.checkpoint["released"]
+        names: list[str] = recorded["class_names"]
+        if len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
             raise ValueError(f"Expected {self.path} to name as many classes as it has, but got {len(names)} names.")
         return names
 
     def model(self, inference: str | None = None) -> Any:
-        """The model, in evaluation mode.
-
-        Args:
-            inference: how a ProtoTree decides, by default as in its run.
-        """
+        """The model, in evaluation mode."""
         changes = {} if inference is None else {"inference": inference}
         return load_model(self.path, allow_classes=self.allow_classes, **changes)
 
@@ -98,13 +93,7 @@ class TrainedModel:
         size: int = 144,
         inference: str | None = None,
     ) -> ExplainedModel:
-        """The model with the data of its run, for pages and pictures.
-
-        Args:
-            explainer: by default PRP where it supports the model, else upsampled maps.
-            size: longer side of pictures in pixels.
-            inference: as in :meth:`model`.
-        """
+        """The model with the data of its run, for pages and pictures."""
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
     def chosen_evaluation(self) -> Path:
@@ -127,11 +116,6 @@ class TrainedModel:
         self, folder: Path, explainer: Explainer | None = None, size: int = 144
     ) -> tuple[ExplainedModel, EvaluationFiles]:
         """The same as in an evaluation, and the results of that evaluation.
-
-        Args:
-            folder: of the evaluation.
-            explainer: as in :meth:`explained`.
-            size: as in :meth:`explained`.
 
         Raises:
             FileNotFoundError: if there is no evaluation.

@@ -13,13 +13,7 @@ from protometry.evaluation.hardware import Hardware
 
 
 def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:
-    """A trainer that tests a model or predicts with it, and logs nothing.
-
-    Args:
-        hardware: to run on.
-        folder: of the run.
-        callbacks: besides the progress bar.
-    """
+    """A trainer that tests a model or predicts with it, and logs nothing."""
     with trainer_settings():
         trainer = Trainer(
             accelerator=hardware.accelerator,

@@ -22,7 +22,7 @@ def most_features(facts: Facts) -> float:
 
 NEEDS: dict[str, Need] = {
     "weight": lambda facts: unless(facts.weight is not None, "the model has no weight matrix"),
-    "vectors": lambda facts: unless(facts.vectors is not None, "the units of the model have no vectors"),
+    "vectors": lambda facts: unless(facts.units.vectors is not None, "the units of the model have no vectors"),
     "latent": lambda facts: unless(facts.channels is not None, "the model has no latent map"),
     "single_label": lambda facts: unless(not facts.multi_label, "the data are multilabel"),
     "units": lambda facts: unless(bool(facts.active.any()), "no unit is active"),

@@ -109,8 +109,9 @@ def build(keys: Sequence[str], facts: Facts) -> tuple[dict[str, AnyMetric], dict
 
     Example:
         >>> import torch
-        >>> active, owner = torch.ones(8, dtype=torch.bool), torch.ones(8, 4, dtype=torch.bool)
-        >>> facts = Facts(4, False, active, owner, missing=lambda flag: None)
+        >>> from types import SimpleNamespace
+        >>> units = SimpleNamespace(active=torch.ones(8, dtype=torch.bool), weight=None)
+        >>> facts = Facts(4, False, units, tables=None, missing=lambda flag: None)
         >>> build(["general/accuracy", "compactness/npr"], facts)
         ({'general/accuracy': Accuracy()}, {'compactness/npr': 'weight: the model has no weight matrix'})
     """

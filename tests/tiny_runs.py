@@ -20,7 +20,7 @@ import torch
 from lightning import Callback
 
 from protometry.callbacks import read_checkpoint
-from protometry.callbacks.run.curves import TrainingCurves
+from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.datamodules import SketchBirds
 from protometry.lightning_modules import ProtoPNet
 from protometry.scripts import evaluate, train

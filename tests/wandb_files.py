@@ -66,9 +66,3 @@ def table(segment: Segment, entry: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a table in the history."""
     content = json.loads((segment.folder / "files" / entry["path"]).read_text())
     return [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
-
-
-def pictures(segment: Segment, key: str) -> list[list[Path]]:
-    """The files of the pictures in each table of a key; the tables themselves hold the word "Image"."""
-    tables = [artifact for artifact in segment.artifacts if f"-{key.replace('/', '')}-" in artifact.name]
-    return [[Path(f.local_path) for f in t.manifest.contents if f.path.endswith(".png")] for t in tables]

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from protometry.callbacks.forward.observer import Images, Observer, Seen
+from protometry.callbacks.forward.observer import Images, Observer, Outputs
 from protometry.explanations import Explainer
 from protometry.explanations.decision import Decision, decide
 from protometry.lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput
@@ -58,12 +58,8 @@ class Setting:
     """What a pass knows, what its metrics read, and the settings of the engine.
 
     Args:
-        facts: of the model and the data.
         reads: name of a view and of a field in it, of everything that some metric reads.
-        seed: of all noise.
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
-        attack_steps: of the misalignment attack.
-        protocol: brings its own view, or None.
     """
 
     facts: Facts
@@ -91,7 +87,7 @@ class Setting:
     @property
     def keep_maps(self) -> bool:
         """Whether maps other than the top units' are read."""
-        needing = (*_ALL_MAPS, *_DECISION) if self.facts.by_cell else _ALL_MAPS
+        needing = (*_ALL_MAPS, *_DECISION) if self.facts.units.kind == "class" else _ALL_MAPS
         return not self.fields.isdisjoint(needing)
 
     @property
@@ -102,7 +98,7 @@ class Setting:
     @cached_property
     def owned(self) -> Tensor:
         """``(K, M)`` int64, the active units of each class, padded with -1."""
-        return owned_units(self.facts.owner, self.facts.active)
+        return owned_units(self.facts.units.owner, self.facts.active)
 
     @cached_property
     def named(self) -> Tensor:
@@ -124,13 +120,12 @@ class Clean:
     """Fields of the clean image.
 
     Args:
-        batch: a :class:`~protometry.datamodules.sample.Batch`.
-        observer: shows images to the model.
-        setting: of the pass.
-        seen: what the model saw, if it has been shown the images already.
+        outputs: what the model saw, if it has been shown the images already.
     """
 
-    def __init__(self, batch: dict[str, Any], observer: Observer, setting: Setting, seen: Seen | None = None) -> None:
+    def __init__(
+        self, batch: dict[str, Any], observer: Observer, setting: Setting, outputs: Outputs | None = None
+    ) -> None:
         self.batch = batch
         self.observer = observer
         self.setting = setting
@@ -138,7 +133,7 @@ class Clean:
         self.images = Images(batch["image"], batch["sample_key"], batch["sample_id"])
         self.image_size: tuple[int, int] = (batch["image"].shape[2], batch["image"].shape[3])
         protocol = setting.protocol if setting.explain_classes else None
-        self.seen = seen or observer.see(
+        self.outputs = outputs or observer.see(
             self.images,
             explain=setting.explain,
             keep_maps=setting.keep_maps,
@@ -146,8 +141,8 @@ class Clean:
             if protocol is None
             else lambda rows, predictions: protocol.classes(setting.fields, self.labels[rows], predictions),
         )
-        self.logits, self.scores, self.latent = self.seen.logits, self.seen.scores, self.seen.latent
-        self.unit_ids, self.maps, self.saliency = self.seen.unit_ids, self.seen.maps, self.seen.saliency
+        self.logits, self.scores, self.latent = self.outputs.logits, self.outputs.scores, self.outputs.latent
+        self.unit_ids, self.maps, self.saliency = self.outputs.unit_ids, self.outputs.maps, self.outputs.saliency
         self.sample_ids = self.images.keys
         self.valid = None
 
@@ -225,8 +220,8 @@ class Clean:
     @property
     def unit_maps(self) -> Tensor:
         """``(B, U, h, w)`` float, maps of all units."""
-        assert self.seen.all_maps is not None
-        return self.seen.all_maps
+        assert self.outputs.all_maps is not None
+        return self.outputs.all_maps
 
     @cached_property
     def unit_boxes(self) -> Tensor:
@@ -245,7 +240,7 @@ class Clean:
 
     @cached_property
     def _decision(self) -> Decision:
-        maps = self.maps if self.seen.all_maps is None else self.seen.all_maps
+        maps = self.maps if self.outputs.all_maps is None else self.outputs.all_maps
         output, classes = ModelOutput(self.logits, self.scores, maps), self.logits.argmax(dim=1)
         return decide(self.model, output, classes, self.observer.top_k, self.setting.facts.multi_label)
 

@@ -14,13 +14,12 @@ from protometry.callbacks.evaluation.clean_view import Clean, Setting, ViewProto
 from protometry.callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from protometry.callbacks.evaluation.same_picture import SamePicture, without_values
 from protometry.callbacks.evaluation.views import VIEWS
-from protometry.callbacks.forward.observer import Observer, Seen
+from protometry.callbacks.forward.observer import Observer, Outputs
 from protometry.command_line.processes import gathered
 from protometry.lightning_modules.contract import predicted_classes
 from protometry.metrics import ItemMean, ModelValue, PartsMetric, Ties
 from protometry.metrics.entry import AnyMetric
 from protometry.metrics.facts import Facts
-from protometry.metrics.general.balanced_accuracy import ConfusionMean
 from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
@@ -42,8 +41,6 @@ class Evaluation:
         scores: n sample keys, and ``(n, M)`` float32 scores of the active units of these images, if they are kept; 4
             bytes per image and unit.
         items: units, classes or concepts -> key -> value of each, NaN where undefined.
-        confusion: ``(K, K + 1)`` int64 images by true and predicted class, the last column no prediction; None if no
-            metric counts them.
     """
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -54,7 +51,6 @@ class Evaluation:
     predictions: dict[int, Prediction] = field(default_factory=dict)
     scores: tuple[list[int], Tensor] | None = None
     items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    confusion: Tensor | None = None
 
 
 class EvaluationPass:
@@ -62,11 +58,7 @@ class EvaluationPass:
 
     Args:
         metrics: by key; several keys may share one.
-        facts: they were built from.
-        observer: shows images to the model.
-        seed: of all perturbations.
         noise: standard deviation of the completeness noise.
-        protocol: with its own view, or None.
     """
 
     def __init__(
@@ -89,7 +81,7 @@ class EvaluationPass:
         self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # their labels, predictions, probabilities
         self._scores: list[Tensor] = []
         self._by_view: dict[str, list[AnyMetric]] = {}
-        of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.presence}
+        of_model = {"weight": facts.weight, "active": facts.active, "presence": facts.units.presence}
         for key, metric in self._distinct():
             metric.to(facts.active.device)
             if isinstance(metric, ModelValue):
@@ -128,14 +120,9 @@ class EvaluationPass:
         """Whether some metric is measured on the training images."""
         return TRAINING in self._by_view
 
-    def learn(self, batch: dict[str, Any], seen: Seen) -> None:
-        """Feed one batch of training images to the metrics that are measured on them.
-
-        Args:
-            batch: a :class:`~protometry.datamodules.sample.Batch` through the evaluation transform.
-            seen: what the model saw in it.
-        """
-        clean = Clean(batch, self.observer, self.setting, seen)
+    def learn(self, batch: dict[str, Any], outputs: Outputs) -> None:
+        """Feed one batch of training images to the metrics that are measured on them."""
+        clean = Clean(batch, self.observer, self.setting, outputs)
         for metric in self._by_view[TRAINING]:
             metric.update(**{field: getattr(clean, field) for field in metric.reads})
 
@@ -221,14 +208,6 @@ class EvaluationPass:
                 with metric.sync_context(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync):
                     tables.setdefault(ITEMS[metric.averaged_over], {})[key] = metric.values().tolist()
         return tables
-
-    def confusion(self) -> Tensor | None:
-        """Counts over all processes, as in :class:`Evaluation`."""
-        for metric in self.metrics.values():
-            if isinstance(metric, ConfusionMean):
-                with metric.sync_context(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync):
-                    return metric.confusion.cpu()
-        return None
 
     def _image_values(self) -> dict[str, Tensor]:
         """Key -> the values of the images of the last batch, ``(B,)``, or ``(B, T)`` where one is chosen at the end."""

@@ -14,16 +14,21 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
-from protometry.callbacks.evaluation.facts import gather_facts, left_out_concepts, object_annotation, refuse_repeated
+from protometry.callbacks.evaluation.gather_facts import (
+    gather_facts,
+    left_out_concepts,
+    object_annotation,
+    refuse_repeated,
+)
 from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from protometry.callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
 from protometry.callbacks.forward.images_per_forward import default_budget, images_per_forward
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
-from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.functional import Variant
 from protometry.metrics.suite import ENTRIES, build, resolve
 
@@ -132,13 +137,13 @@ class Interpretability(Callback):
     # -- one pass ----------------------------------------------------------------------------------------------------
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Ask the data module for the continuity view if some metric reads it, before loaders are made."""
-        units = len(cast(InterpretableModel, pl_module).units().active)
+        units = len(model_of(pl_module).units().active)
         if self.top_k > max(units, TOP_K):
             raise ValueError(
                 f"Expected argument `top_k` to be at most {units}, the units of the model, but got {self.top_k}."
             )
         keys = self.suite if stage == "test" else self.now_and_then
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        datamodule = datamodule_of(trainer)
         wanted = any(ENTRIES[key].view == "continuity" for key in keys)
         datamodule.configure_loaders(continuity=self.view if wanted else None, continuity_seed=self.seed)
         self._fitted_at = -1
@@ -150,7 +155,7 @@ class Interpretability(Callback):
 
     def _fit_threshold(self, trainer: Trainer, module: LightningModule) -> None:
         """Once per epoch of training, at its last step."""
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        datamodule = datamodule_of(trainer)
         if threshold_of(module) is not None and datamodule.has_validation and self._fitted_at != trainer.global_step:
             fit_threshold(module, datamodule, self.memory_budget)
             self._fitted_at = trainer.global_step
@@ -158,17 +163,11 @@ class Interpretability(Callback):
     def decide(self, module: LightningModule, datamodule: Any, split: str, keys: list[str]) -> dict[str, str]:
         """Build ``this_pass`` of the metrics that apply.
 
-        Args:
-            module: in evaluation mode.
-            datamodule: its data.
-            split: of the data.
-            keys: of metrics.
-
         Returns:
             Key of each metric that does not apply, and why.
         """
         refuse_repeated(datamodule, split)
-        model = cast(InterpretableModel, module)
+        model = model_of(module)
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
         explainer = choose_explainer(self.explainer, model)
         parts = PartsProtocol.of(self.interface, explainer, datamodule, split)
@@ -182,7 +181,7 @@ class Interpretability(Callback):
         return skipped
 
     def _start(self, trainer: Trainer, module: LightningModule, split: str, keys: list[str]) -> None:
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        datamodule = datamodule_of(trainer)
         skipped = self.decide(module, datamodule, split, keys)
         if not self.this_pass.metrics:
             reasons = "; ".join(dict.fromkeys("; ".join(skipped.values()).split("; ")))
@@ -194,8 +193,8 @@ class Interpretability(Callback):
         explainer, parts = observer.explainer, cast(PartsProtocol, self.this_pass.setting.protocol)
         if self.this_pass.reads_training:
             training = datamodule.projection_dataloader()
-            for batch, seen in walk(module, training, datamodule.image_size, self.memory_budget):
-                self.this_pass.learn(batch, seen)
+            for batch, outputs in walk(module, training, datamodule.image_size, self.memory_budget):
+                self.this_pass.learn(batch, outputs)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
@@ -211,7 +210,7 @@ class Interpretability(Callback):
         if by_class:
             self.evaluation.protocol |= parts.protocol_entries(datamodule.image_size[0])
         if facts.unit_concepts is not None:
-            self.evaluation.protocol["units_named_by"] = BY_AREA if facts.concepts is None else BY_MODEL
+            self.evaluation.protocol["units_named_by"] = BY_AREA if facts.units.concepts is None else BY_MODEL
         if left_out := left_out_concepts(datamodule, observer.model.units()):
             self.evaluation.protocol["concepts_left_out"] = left_out
         if facts.multi_label:
@@ -227,7 +226,6 @@ class Interpretability(Callback):
         for key, entry in entries.items():
             self.evaluation.metrics[key] = entry
             module.log(prefix + key, entry["value"], sync_dist=True, prog_bar=key == "general/accuracy")
-        self.evaluation.confusion = self.this_pass.confusion()
         for logger in trainer.loggers:
             if hasattr(logger, "sum_up") and trainer.state.fn == "fit" and _selectable(trainer, module):
                 logger.sum_up({prefix + key: self.evaluation.metrics[key]["value"] for key in self.this_pass.metrics})
@@ -252,7 +250,7 @@ class Interpretability(Callback):
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""
-        self._start(trainer, pl_module, cast(Any, trainer).datamodule.loading.split, self.suite)
+        self._start(trainer, pl_module, datamodule_of(trainer).loading.split, self.suite)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
@@ -284,5 +282,4 @@ class Interpretability(Callback):
 
 def _selectable(trainer: Trainer, module: LightningModule) -> bool:
     """Whether the phase under way leaves the model in a form that may be selected."""
-    plan = cast(InterpretableModel, module).phases()
-    return plan.phases[plan.locate(trainer.current_epoch)[0]].selectable and not trainer.sanity_checking
+    return phase_of(trainer, module).selectable and not trainer.sanity_checking

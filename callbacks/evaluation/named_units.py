@@ -27,7 +27,8 @@ def needs_names(keys: Sequence[str], facts: Facts) -> bool:
     wanted = [set(ENTRIES[key].needs) for key in keys if "named_units" in ENTRIES[key].needs]
     missing = {need for need in ("weight", "single_label", "training") if NEEDS[need](facts)}
     labels = ("concepts_class", "concepts_image")
-    known = any(facts.missing(flag) is None for flag in labels) and facts.nameable
+    nameable = facts.units.concepts is not None or facts.units.kind in ("prototype", "feature")
+    known = any(facts.missing(flag) is None for flag in labels) and nameable
     return known and not missing and bool(wanted)
 
 
@@ -39,19 +40,10 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
     evaluation transform), by the area under the ROC curve (ties: the lower index); inactive units and units below 0.6
     get no name. Areas are exact over processes: each holds all scores, 4 bytes per image and unit.
 
-    Args:
-        facts: of the model and the data.
-        module: the model.
-        datamodule: whose training images are read; they are shown to the model only to name its units.
-        memory_budget: GiB for the activations of one forward; None for the default of the device.
-
-    Returns:
-        The facts with ``unit_concepts`` and ``concept_order``.
-
     Raises:
         ValueError: if the model names a concept that the data do not have.
     """
-    concepts = facts.concepts
+    concepts = facts.units.concepts
     if concepts is not None and int(concepts.max()) >= datamodule.num_concepts:
         raise ValueError(
             f"Expected data with the concepts of the model, which are {int(concepts.max()) + 1} or more, but "
@@ -71,7 +63,7 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
 def _seen(module: LightningModule, datamodule: Any, memory_budget: float | None) -> list[tuple[Tensor, Tensor]]:
     """Scores and concepts of this process's share of the training images."""
     batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
-    return [(seen.scores.float().cpu(), batch["concepts"].cpu()) for batch, seen in batches]
+    return [(outputs.scores.float().cpu(), batch["concepts"].cpu()) for batch, outputs in batches]
 
 
 def _gathered(own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -39,8 +39,10 @@ class SamePicture:
 
 def without_values(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A summary of nothing, with the same fields."""
-    nothing = {
-        name: [math.nan] * len(value) if isinstance(value, list) else math.nan if isinstance(value, float) else value
-        for name, value in summary.items()
-    }
-    return nothing | {"n": 0, "skipped": summary["n"] + summary["skipped"]}
+    nothing = dict(summary, n=0, skipped=summary["n"] + summary["skipped"])
+    for name, value in summary.items():
+        if isinstance(value, list):
+            nothing[name] = [math.nan] * len(value)
+        elif isinstance(value, float) and name not in ("n", "skipped"):
+            nothing[name] = math.nan
+    return nothing

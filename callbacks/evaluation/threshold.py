@@ -27,19 +27,14 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
 
     Sums are in float64, so that the batch size and the number of processes do not move it.
 
-    Args:
-        module: a multilabel model.
-        datamodule: whose whole validation split is read, each image once over all processes.
-        memory_budget: GiB for the activations of one forward; None for the default of the device.
-
     Raises:
         ValueError: if no image of the validation split has a label, or all images have all; for logits that are not
             finite, with the sample ids.
     """
     sums = torch.zeros(2, dtype=torch.float64, device=module.device)
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
-    for batch, seen in walk(module, datamodule.val_dataloader(), datamodule.image_size, memory_budget):
-        logits, labels = seen.logits.double(), batch["labels"]
+    for batch, outputs in walk(module, datamodule.val_dataloader(), datamodule.image_size, memory_budget):
+        logits, labels = outputs.logits.double(), batch["labels"]
         for row, present in enumerate((labels, ~labels)):
             sums[row] += (logits * present).sum()
             counts[row] += present.sum()

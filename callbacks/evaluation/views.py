@@ -66,8 +66,8 @@ class Concepts(View):
     @cached_property
     def concept_maps(self) -> Tensor:
         """``(B, M, h, w)`` of the named units."""
-        assert self.clean.seen.all_maps is not None
-        return self.clean.seen.all_maps[:, self.clean.setting.named]
+        assert self.clean.outputs.all_maps is not None
+        return self.clean.outputs.all_maps[:, self.clean.setting.named]
 
     @property
     def concept_labels(self) -> Tensor:
@@ -127,8 +127,8 @@ class Continuity(View):
     def __init__(self, clean: Clean) -> None:
         super().__init__(clean)
         images = Images(clean.batch["second_view"], clean.images.keys, clean.images.names)
-        seen = clean.observer.see(images, clean.unit_ids)
-        self.perturbed_logits, self.perturbed_scores, self.perturbed_maps = seen.logits, seen.scores, seen.maps
+        outputs = clean.observer.see(images, clean.unit_ids)
+        self.perturbed_logits, self.perturbed_scores, self.perturbed_maps = outputs.logits, outputs.scores, outputs.maps
 
 
 class Stability(View):
@@ -140,16 +140,15 @@ class Stability(View):
         ranks = torch.full_like(images.keys, draw)[:, None]
         noise = keyed_noise(images.keys, ranks, tuple(images.pixels.shape[1:]), setting.seed + STABILITY_SEED)[:, 0]
         noisy = images.pixels + (0.2 * noise).clamp(-0.25, 0.25) * clean.model.input_std
-        seen = clean.observer.see(Images(noisy, images.keys, images.names), clean.unit_ids, keep_maps=True)
-        assert seen.all_maps is not None
-        self.perturbed_owned_peaks = clean.peaks_of(seen.all_maps)
+        outputs = clean.observer.see(Images(noisy, images.keys, images.names), clean.unit_ids, keep_maps=True)
+        assert outputs.all_maps is not None
+        self.perturbed_owned_peaks = clean.peaks_of(outputs.all_maps)
 
 
 class Misalignment(View):
     """The image attacked outside the region of its best unit (Sacha et al. 2024).
 
     Args:
-        clean: the view of the clean image.
         steps: of the attack; with 0 the random start alone, which is what the released code measures.
     """
 
@@ -168,14 +167,14 @@ class Misalignment(View):
         start = epsilon * keyed_uniform(images.keys, rank, shape, clean.setting.seed + MISALIGNMENT_SEED)[:, 0]
         units = clean.unit_ids[:, 0].clamp(min=0)
         attacked = clean.observer.attack(images, units, free[:, None], start, Attack(epsilon, 0.01 * std, steps))
-        seen = clean.observer.see(Images(attacked, images.keys, images.names), units[:, None])
+        outputs = clean.observer.see(Images(attacked, images.keys, images.names), units[:, None])
         self.target_ids = clean.unit_ids[:, 0].masked_fill(~has_region, -1)
         self.target_maps, self.perturbed_target_maps = (
             F.interpolate(maps, clean.image_size, mode="bilinear", align_corners=False)[:, 0]
-            for maps in (best, seen.maps)
+            for maps in (best, outputs.maps)
         )
-        self.perturbed_scores = seen.scores
-        self.perturbed_logits = seen.logits
+        self.perturbed_scores = outputs.scores
+        self.perturbed_logits = outputs.logits
 
 
 class Intervention(View):
@@ -187,8 +186,7 @@ class Intervention(View):
     def __init__(self, clean: Clean, how: Correction) -> None:
         super().__init__(clean)
         setting, model, keys = clean.setting, cast(Intervenable, clean.model), clean.images.keys
-        concepts = setting.facts.concepts
-        assert concepts is not None
+        concepts: Tensor = setting.facts.units.concepts
         groups, count = setting.groups[int(how.single)]
         if how.uncertain_first:
             priority = group_uncertainty(clean.concept_probabilities, groups, count)[:, None]

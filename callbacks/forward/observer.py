@@ -37,7 +37,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Outputs:
     """Outputs of a model on B images.
 
     Args:
@@ -101,7 +101,7 @@ class Observer:
         explain: bool = False,
         keep_maps: bool = False,
         classes: Callable[[Tensor, Tensor], Tensor] | None = None,
-    ) -> Seen:
+    ) -> Outputs:
         """One forward per image, and one explanation per image and unit if requested.
 
         Args:
@@ -122,10 +122,12 @@ class Observer:
         broken = []
         for rows, count in self.chunks(len(images.pixels)):
             pixels, keys = images.pixels[rows], images.keys[rows]
-            explainer = self.explainer if explain else self.class_explainer if classes is not None else None
+            explainer = self.explainer if explain else None
+            if explainer is None and classes is not None:
+                explainer = self.class_explainer
             output = explainer.observe(self.model, pixels) if explainer else self.model(pixels)
             ids = top_units(output.scores, self.top_k, self._candidates) if unit_ids is None else unit_ids[rows]
-            seen = {
+            fields = {
                 "logits": output.logits,
                 "scores": output.scores,
                 "unit_ids": ids,
@@ -137,10 +139,10 @@ class Observer:
             }
             if classes is not None:
                 ids = classes(rows, output.logits.argmax(dim=1))
-                seen |= self._classes(pixels, ids, output, keys)
-            parts.append({name: None if values is None else values[:count] for name, values in seen.items()})
+                fields |= self._classes(pixels, ids, output, keys)
+            parts.append({name: None if values is None else values[:count] for name, values in fields.items()})
             finite = [_finite(values) for values in (output.logits, output.scores, output.maps)]
-            self.signed |= (cast(Tensor, seen["maps"]) < 0).any()
+            self.signed |= (cast(Tensor, fields["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
         self.note_broken(torch.cat(broken), images.names)
         joined: dict[str, Any] = {
@@ -150,7 +152,7 @@ class Observer:
         if classes is not None:
             self.refuse_broken()
             self._refuse_unexplained(joined.pop("unexplained"), images.names)
-        return Seen(**joined)
+        return Outputs(**joined)
 
     def note_broken(self, broken: Tensor, names: list[str]) -> None:
         """Note ``(B,)`` bool, which of the images with these sample ids have outputs that are not finite."""

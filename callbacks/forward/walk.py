@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from lightning import LightningModule
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
-from protometry.callbacks.forward.observer import Images, Observer, Seen
+from protometry.callbacks.forward.observer import Images, Observer, Outputs
+from protometry.callbacks.trainer_parts import model_of
 from protometry.explanations import Upsample
-from protometry.lightning_modules.contract import InterpretableModel
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def walk(
     image_size: tuple[int, int],
     memory_budget: float | None = None,
     keep_maps: bool = False,
-) -> Iterator[tuple[dict[str, Any], Seen]]:
+) -> Iterator[tuple[dict[str, Any], Outputs]]:
     """Show every batch to a model in evaluation mode.
 
     All forwards have the same size, so that outputs are equal bit for bit whatever the batch size, the order and the
@@ -45,7 +45,7 @@ def walk(
     """
     with evaluation_mode(module):
         chunk, _ = images_per_forward(module, image_size, module.device, memory_budget)
-        observer = Observer(cast(InterpretableModel, module), Upsample(), chunk, top_k=1)
+        observer = Observer(model_of(module), Upsample(), chunk, top_k=1)
         for batch in batches:
             moved: dict[str, Any] = {
                 name: value.to(module.device, non_blocking=True) if isinstance(value, Tensor) else value

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
 from protometry.callbacks.phases.embeddings import embed_training_images
 from protometry.callbacks.phases.ranks import solved_on_first
+from protometry.callbacks.trainer_parts import datamodule_of
 from protometry.lightning_modules.contract import FitsConcepts
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
@@ -21,13 +21,6 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     The embeddings stay in the folder ``embeddings`` of the run, and what became of every concept in ``concepts.csv``.
     One process fits, and the others take over its result.
 
-    Args:
-        trainer: its data module gives the images, the names of the concepts and the seed.
-        module: a :class:`~protometry.lightning_modules.contract.FitsConcepts`.
-
-    Returns:
-        What the model reports.
-
     Raises:
         TypeError: if the model has no concepts to fit.
         ValueError: on all processes, if the model refuses the images.
@@ -36,7 +29,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         raise TypeError(
             f"Expected a model with a bank of concepts for the action 'fit_concepts', but got {type(module).__name__}."
         )
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    datamodule = datamodule_of(trainer)
     folder = Path(trainer.default_root_dir)
     images = embed_training_images(trainer, module, folder / "embeddings")
     training = images.embeddings, images.concepts, images.targets

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.phases.ranks import state_hash
+from protometry.callbacks.trainer_parts import datamodule_of
 from protometry.command_line.user_path import shown
 from protometry.datamodules.sample import sample_key
 from protometry.run_folder.atomic import write_atomic
@@ -48,18 +49,11 @@ class Embedded:
 def embed_training_images(trainer: Trainer, module: LightningModule, folder: Path) -> Embedded:
     """The embeddings of all training images, read from the folder if its files belong to this model and data.
 
-    Every process writes the rows of its share; n·(4D + L + 8) bytes on disk, with only those in use in memory.
-
-    Args:
-        trainer: its data module gives the images; all processes must see the same folder.
-        module: a model with a backbone and a latent.
-        folder: for the files, which are rewritten if they belong to another backbone, other data or other images.
-
-    Returns:
-        Equal on all processes.
+    Every process writes the rows of its share, and all must see the same folder. It takes n·(4D + L + 8) bytes on disk,
+    with only those in use in memory.
     """
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    loader = datamodule.projection_dataloader()
+    datamodule = datamodule_of(trainer)
+    loader: Any = datamodule.projection_dataloader()
     names = loader.dataset.sample_ids
     key = _key(module, datamodule)
     shapes = _shapes(module, datamodule, len(names))
@@ -105,10 +99,10 @@ def _write(module: LightningModule, datamodule: Any, loader: Any, folder: Path, 
     """The rows of this process's share."""
     rows = {sample_key(sample_id): row for row, sample_id in enumerate(loader.dataset.sample_ids)}
     files = {name: np.load(_file(folder, name), mmap_mode="r+") for name in names}
-    for batch, seen in walk(module, loader, datamodule.image_size):
+    for batch, outputs in walk(module, loader, datamodule.image_size):
         own = [rows[key] for key in batch["sample_key"].tolist()]
-        assert seen.latent is not None
-        fields = {**batch, "embeddings": seen.latent.mean(dim=(2, 3))}
+        assert outputs.latent is not None
+        fields = {**batch, "embeddings": outputs.latent.mean(dim=(2, 3))}
         for name, file in files.items():
             file[own] = fields[name].cpu().numpy()
     for file in files.values():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from lightning import LightningModule, Trainer
 
 from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.trainer_parts import datamodule_of
 from protometry.command_line.processes import gathered
 from protometry.lightning_modules.contract import Intervenable
 
@@ -23,10 +22,6 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
     each once over all processes; between two images the percentile is interpolated. All logits are held at once, 4
     bytes per image and concept.
 
-    Args:
-        trainer: its data module gives the images.
-        module: an :class:`~protometry.lightning_modules.contract.Intervenable` whose maps are pooled by their mean.
-
     Returns:
         images, and the smallest distance between the two percentiles of a concept.
 
@@ -38,9 +33,9 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
             "Expected a model whose concepts can be corrected for the action 'concept_percentiles', but got "
             f"{type(module).__name__}."
         )
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    datamodule = datamodule_of(trainer)
     batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
-    own = [seen.all_maps.mean(dim=(2, 3)).cpu().numpy() for _, seen in batches if seen.all_maps is not None]
+    own = [outputs.all_maps.mean(dim=(2, 3)).cpu().numpy() for _, outputs in batches if outputs.all_maps is not None]
     logits = np.concatenate([part for share in gathered(own) for part in share])
     low, high = (torch.from_numpy(row) for row in np.percentile(logits, (LOW, HIGH), axis=0))
     module.load_percentiles(low, high)

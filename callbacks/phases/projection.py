@@ -17,9 +17,10 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.trainer_parts import datamodule_of, model_of
 from protometry.command_line.processes import add_up
 from protometry.datamodules.sample import sample_key
-from protometry.lightning_modules.contract import InterpretableModel, Projectable, SourceTable
+from protometry.lightning_modules.contract import Projectable, SourceTable
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
@@ -34,6 +35,7 @@ class NearestPatches:
         sample_key: ``(R, U)`` int64.
         cell: ``(R, U)`` int64, row·w + col.
         label: ``(R, U)`` int64.
+        own: ``(R, U)`` bool, the unit may be projected onto the image.
         patch: ``(R, U, D)`` float.
     """
 
@@ -41,40 +43,40 @@ class NearestPatches:
     sample_key: Tensor
     cell: Tensor
     label: Tensor
+    own: Tensor
     patch: Tensor
 
     @classmethod
     def empty(cls, images: int, units: int, channels: int, device: torch.device) -> NearestPatches:
-        """Nothing seen yet."""
+        """Before the first batch."""
         largest = torch.full((images, units), LARGEST, device=device)
         return cls(
             distance=torch.full((images, units), torch.inf, device=device),
             sample_key=largest,
             cell=largest.clone(),
             label=torch.full_like(largest, -1),
+            own=torch.zeros_like(largest, dtype=torch.bool),
             patch=torch.zeros(images, units, channels, device=device),
         )
 
-    def update(self, near: Tensor, cell: Tensor, latent: Tensor, allowed: Tensor, keys: Tensor, labels: Tensor) -> None:
-        """Take in one batch.
-
-        Args:
-            near: ``(B, U)`` exact distance of the nearest patch of each image.
-            cell: ``(B, U)`` int64, its cell.
-            latent: ``(B, D, h, w)``.
-            allowed: ``(B, U)`` bool, the unit may be projected onto the image.
-            keys: ``(B,)`` int64 sample keys.
-            labels: ``(B,)`` int64 classes.
-        """
-        near = near.masked_fill(~allowed, torch.inf)
+    def update(self, batch: PatchDistances, wanted: Tensor) -> None:
+        """Take in the patches of a batch that are ``wanted``, ``(B, U)`` bool."""
+        near = batch.near.masked_fill(~wanted, torch.inf)
         unit = torch.arange(near.shape[1], device=near.device)
         candidates = [self]
         for _ in range(min(len(self.distance), len(near))):
             best = near.amin(dim=0)
-            row = torch.where(near == best, keys[:, None], LARGEST).argmin(dim=0)
-            key, own = keys[row].where(torch.isfinite(best), LARGEST), cell[row, unit]
-            patch = latent.flatten(2)[row, :, own].to(self.patch)
-            candidates.append(NearestPatches(*(each[None] for each in (best, key, own, labels[row], patch))))
+            row = torch.where(near == best, batch.keys[:, None], LARGEST).argmin(dim=0)
+            cell = batch.cell[row, unit]
+            nearest = NearestPatches(
+                distance=best,
+                sample_key=batch.keys[row].where(torch.isfinite(best), LARGEST),
+                cell=cell,
+                label=batch.labels[row],
+                own=batch.allowed[row, unit],
+                patch=batch.latent.flatten(2)[row, :, cell].to(self.patch),
+            )
+            candidates.append(NearestPatches(**{name: values[None] for name, values in vars(nearest).items()}))
             near = near.scatter(0, row[None], torch.inf)
         self._keep_nearest(candidates)
 
@@ -89,41 +91,35 @@ class NearestPatches:
         self._keep_nearest(shares)
 
     def _keep_nearest(self, candidates: list[NearestPatches]) -> None:
-        """Keep the first R in the order of (distance, sample key, place in the list)."""
+        """Keep the first R in the order of (distance, sample key, index in the list), each image once."""
         every = {name: torch.cat([getattr(each, name) for each in candidates]) for name in vars(self)}
         order = every["sample_key"].argsort(dim=0, stable=True)
-        order = order.gather(0, every["distance"].gather(0, order).argsort(dim=0, stable=True))[: len(self.distance)]
+        keys, distance = every["sample_key"].gather(0, order), every["distance"].gather(0, order)
+        distance[1:].masked_fill_(keys[1:] == keys[:-1], torch.inf)
+        nearest = distance.argsort(dim=0, stable=True)[: len(self.distance)]
+        every["distance"] = every["distance"].scatter(0, order, distance)
         for name, values in every.items():
-            setattr(self, name, _picked(values, order))
+            setattr(self, name, _at(values, order.gather(0, nearest)))
 
-    def of(self, place: Tensor) -> NearestPatches:
-        """One patch for each unit.
-
-        Args:
-            place: ``(U,)`` int64 in 0..R - 1.
-        """
-        return NearestPatches(*(_picked(values, place[None])[0] for values in vars(self).values()))
+    def at(self, rank: Tensor) -> NearestPatches:
+        """One patch for each unit, by its rank ``(U,)`` int64 in 0..R - 1."""
+        return NearestPatches(**{name: _at(values, rank[None])[0] for name, values in vars(self).items()})
 
 
-def _picked(values: Tensor, place: Tensor) -> Tensor:
-    """``(k, U, ...)``, the values ``(n, U, ...)`` at the places ``(k, U)``."""
-    return values[place, torch.arange(values.shape[1], device=values.device)]
+def _at(values: Tensor, rank: Tensor) -> Tensor:
+    """``(k, U, ...)``, the values ``(n, U, ...)`` at the ranks ``(k, U)``."""
+    return values[rank, torch.arange(values.shape[1], device=values.device)]
 
 
 @torch.no_grad()
 def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
     """The nearest allowed patch of every unit over all batches of all processes.
 
-    Args:
-        module: a projectable model in evaluation mode.
-        batches: images through the evaluation transform, each once over all processes.
-        device: where to compute.
-
     Returns:
         Equal on all processes; ``(U,)`` and ``(U, D)``.
     """
-    nearest = _nearest(module, batches, device, images=1)
-    return nearest.of(torch.zeros_like(nearest.cell[0]))
+    nearest = patches_of_nearest_images(module, batches, device, images=1)
+    return nearest.at(torch.zeros_like(nearest.cell[0]))
 
 
 @torch.no_grad()
@@ -132,45 +128,49 @@ def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], devic
 
     Ours: where several units are nearest to one image, the nearest of them has it (on ties the first), and the others
     take their nearest patch among the other images, until no image is shared. A pass over the images gives every unit
-    its nearest ``CANDIDATES``; another one follows if a unit may have none of these.
-
-    Args:
-        module: a projectable model in evaluation mode.
-        batches: images as for :func:`nearest_patches`, to be read several times.
-        device: where to compute.
-
-    Returns:
-        As :func:`nearest_patches`. A unit for which no image is left has none.
+    its nearest ``CANDIDATES``; another one follows if a unit may have none of these. A unit for which no image is left
+    has none.
     """
     taken = torch.empty(0, 1, dtype=torch.int64, device=device)
     while True:
-        nearest = _nearest(module, batches, device, CANDIDATES, taken)
-        place = torch.zeros_like(nearest.cell[0])
-        while place.max() < CANDIDATES and (shared := _shared(nearest.of(place))).any():
-            place += shared
-        if place.max() < CANDIDATES:
-            return nearest.of(place)
-        passed = torch.arange(CANDIDATES, device=device)[:, None] < place
-        taken = torch.cat([taken.expand(-1, len(place)), nearest.sample_key.where(passed, -1)])
+        nearest = patches_of_nearest_images(module, batches, device, CANDIDATES, taken=taken)
+        rank = torch.zeros_like(nearest.cell[0])
+        while rank.max() < CANDIDATES and (shared := _shared(nearest.at(rank))).any():
+            rank += shared
+        if rank.max() < CANDIDATES:
+            return nearest.at(rank)
+        passed = torch.arange(CANDIDATES, device=device)[:, None] < rank
+        taken = torch.cat([taken.expand(-1, len(rank)), nearest.sample_key.where(passed, -1)])
 
 
-def _nearest(
+@torch.no_grad()
+def patches_of_nearest_images(
     module: nn.Module,
     batches: Iterable[dict[str, Any]],
     device: torch.device,
     images: int,
+    own: bool = True,
     taken: Tensor | None = None,
 ) -> NearestPatches:
-    """The nearest patches from so many images, none of them ``(n, U)`` sample keys that are taken."""
-    units = cast(InterpretableModel, module).units()
+    """The nearest patches of every unit from so many images over all processes.
+
+    Args:
+        module: a projectable model in evaluation mode.
+        batches: images through the evaluation transform.
+        device: where to compute.
+        images: R.
+        own: whether only active units count, and only images that they may be projected onto.
+        taken: ``(n, U)`` sample keys of images that do not count.
+    """
+    units = model_of(module).units()
     if units.vectors is None:
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(images, len(units.active), units.vectors.shape[1], device)
-    for seen in patch_distances(module, batches, device, own=True):
-        allowed = seen.allowed & units.active
+    for batch in patch_distances(module, batches, device, own):
+        wanted = batch.allowed & units.active if own else torch.ones_like(batch.allowed)
         if taken is not None:
-            allowed &= ~(seen.keys[:, None, None] == taken).any(dim=1)
-        nearest.update(seen.near, seen.cell, seen.latent, allowed, seen.keys, seen.labels)
+            wanted &= ~(batch.keys[:, None, None] == taken).any(dim=1)
+        nearest.update(batch, wanted)
     nearest.reduce()
     return nearest
 
@@ -202,11 +202,7 @@ def patch_distances(
 ) -> Iterator[PatchDistances]:
     """The distances between the units of a projectable model and the patches of images, batch by batch.
 
-    Args:
-        module: a projectable model in evaluation mode.
-        batches: of images.
-        device: where to compute.
-        own: whether to compare an image only with units that may be projected onto it.
+    With ``own``, an image is compared only with the units that may be projected onto it.
 
     Raises:
         ValueError: for distances that are not finite, with the sample ids of the batch.
@@ -236,11 +232,6 @@ def patch_distances(
 def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -> dict[str, float]:
     """Action ``project``: replace every unit by its nearest patch and remember where it came from.
 
-    Args:
-        trainer: its data module gives the images and the ids.
-        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
-        distinct: whether no two units may share an image (action ``project_distinct``).
-
     Returns:
         moved_mean and moved_max (distance of units to their patches), without_patch, duplicates (units that share a
         patch with an earlier unit), unique, and for single-label data with a validation split accuracy_before and
@@ -248,8 +239,8 @@ def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -
     """
     if not isinstance(module, Projectable):
         raise TypeError(f"Expected a model with prototypes for the action 'project', but got {type(module).__name__}.")
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    loader = datamodule.projection_dataloader()
+    datamodule = datamodule_of(trainer)
+    loader: Any = datamodule.projection_dataloader()
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
     with evaluation_mode(module):
         before = _validation_accuracy(module, datamodule)
@@ -269,7 +260,7 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
     for batch in datamodule.val_dataloader():
         images, labels = (batch[name].to(module.device, non_blocking=True) for name in ("image", "label"))
-        logits = cast(InterpretableModel, module)(images).logits
+        logits = model_of(module)(images).logits
         counts[0] += (logits.argmax(dim=1) == labels).sum()
         counts[1] += len(labels)
     add_up(counts)
@@ -277,15 +268,8 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
 
 
 def source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor, ids: dict[int, str]) -> SourceTable:
-    """The sources of the patches, with the sample ids and boxes of their cells.
-
-    Args:
-        module: an interpretable model.
-        nearest: the patches, one per unit.
-        valid: ``(U,)`` bool, the unit has a patch.
-        ids: sample id of every sample key.
-    """
-    geometry = cast(InterpretableModel, module).geometry
+    """The sources of the patches, with the sample ids and boxes of their cells."""
+    geometry = model_of(module).geometry
     cell = torch.where(valid, nearest.cell, -1)
     row, col = cell // geometry.grid[1], torch.where(valid, cell % geometry.grid[1], -1)
     keys = torch.where(valid, nearest.sample_key, -1)
@@ -304,7 +288,7 @@ def source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor
 
 
 def _report(module: LightningModule, nearest: NearestPatches, valid: Tensor, source: SourceTable) -> dict[str, float]:
-    active = cast(InterpretableModel, module).units().active
+    active = model_of(module).units().active
     missing = (active & ~valid).nonzero().flatten().tolist()
     duplicates = source.duplicates()
     if missing:

@@ -7,7 +7,7 @@ prototype that no training image shows with a score above 0.1 loses its weights.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from lightning import LightningModule, Trainer
@@ -15,8 +15,9 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
-from protometry.callbacks.phases.projection import patch_distances
-from protometry.lightning_modules.contract import InterpretableModel, Projectable
+from protometry.callbacks.phases.projection import NearestPatches, patches_of_nearest_images
+from protometry.callbacks.trainer_parts import datamodule_of, model_of
+from protometry.lightning_modules.contract import Projectable
 
 NEIGHBOURS = 6
 NEEDED = 3
@@ -41,49 +42,9 @@ class Weighted(Protocol):
         ...
 
 
-class Neighbours:
-    """The nearest images of every unit, merged by unique sample key.
-
-    Args:
-        units: U.
-        device: where the lists live.
-    """
-
-    def __init__(self, units: int, device: torch.device) -> None:
-        self.distance = torch.full((units, NEIGHBOURS), torch.inf, dtype=torch.float64, device=device)
-        self.sample_key = torch.full((units, NEIGHBOURS), -1, device=device)
-        self.own = torch.zeros((units, NEIGHBOURS), dtype=torch.bool, device=device)
-
-    def merge(self, distance: Tensor, sample_key: Tensor, own: Tensor) -> None:
-        """Take in candidates, each ``(U, n)``; an image counts once, ties go to the smaller key."""
-        distance = torch.cat([self.distance, distance.double()], dim=1)
-        sample_key = torch.cat([self.sample_key, sample_key], dim=1)
-        own = torch.cat([self.own, own], dim=1)
-        by_key = sample_key.argsort(dim=1, stable=True)
-        distance, sample_key, own = (x.gather(1, by_key) for x in (distance, sample_key, own))
-        repeated = torch.zeros_like(own)
-        repeated[:, 1:] = sample_key[:, 1:] == sample_key[:, :-1]
-        distance = distance.masked_fill(repeated, torch.inf)
-        nearest = distance.argsort(dim=1, stable=True)[:, :NEIGHBOURS]
-        self.distance, self.sample_key, self.own = (x.gather(1, nearest) for x in (distance, sample_key, own))
-
-    def reduce(self) -> None:
-        """Merge the lists of all processes."""
-        if not distributed.is_initialized():
-            return
-        own = self.own.to(torch.int64)
-        gathered = []
-        for tensor in (self.distance, self.sample_key, own):
-            parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
-            distributed.all_gather(parts, tensor.contiguous())
-            gathered.append(torch.cat(parts, dim=1))
-        self.distance = torch.full_like(self.distance, torch.inf)
-        self.sample_key = torch.full_like(self.sample_key, -1)
-        self.merge(gathered[0], gathered[1], gathered[2].bool())
-
-    def keep(self) -> Tensor:
-        """``(U,)`` bool: at least 3 of the nearest 6 images carry the unit's class."""
-        return (self.own & torch.isfinite(self.distance)).sum(dim=1) >= NEEDED
+def votes(nearest: NearestPatches) -> Tensor:
+    """``(U,)`` int64, how many of the nearest images carry the unit's class."""
+    return (nearest.own & torch.isfinite(nearest.distance)).sum(dim=0)
 
 
 @torch.no_grad()
@@ -91,10 +52,6 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``prune``: deactivate the prototypes that do not stand for their class.
 
     A class that would be left without any prototype keeps its best one, and is reported.
-
-    Args:
-        trainer: its data module gives the training images.
-        module: a projected :class:`Prunable`.
 
     Returns:
         pruned and kept counts, rescued classes.
@@ -105,16 +62,13 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """
     if not isinstance(module, Prunable):
         raise TypeError(f"Expected a model that can be pruned for the action 'prune', but got {type(module).__name__}.")
-    units = cast(InterpretableModel, module).units()
+    units = model_of(module).units()
     if units.source is None:
         raise ValueError("Expected a projected model for the action 'prune'. Put `project` before it in the plan.")
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    neighbours = Neighbours(len(units.active), module.device)
+    images = datamodule_of(trainer).projection_dataloader()
     with evaluation_mode(module):
-        for seen in patch_distances(module, datamodule.projection_dataloader(), module.device):
-            neighbours.merge(seen.near.T, seen.keys.expand(seen.near.shape[1], -1), seen.allowed.T)
-    neighbours.reduce()
-    keep, rescued = keep_one_per_class(neighbours.keep() & units.active, units.owner, neighbours)
+        nearest = patches_of_nearest_images(module, images, module.device, NEIGHBOURS, own=False)
+    keep, rescued = keep_one_per_class((votes(nearest) >= NEEDED) & units.active, units.owner, nearest)
     if rescued:
         rank_zero_info(f"Classes that would have lost every prototype keep their best one: {rescued}")
     kept, before = float(keep.sum()), float(units.active.sum())  # counted now: the table shows the model as it changes
@@ -128,10 +82,6 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
 
     Source: released code of Nauta et al. 2023 (PIP-Net), after the training.
 
-    Args:
-        trainer: its data module gives the training images.
-        module: a :class:`Weighted` model.
-
     Returns:
         kept and ignored counts among the units that some class owns.
 
@@ -142,7 +92,7 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
         raise TypeError(
             f"Expected a model that can ignore units for the action 'ignore_silent', but got {type(module).__name__}."
         )
-    model, datamodule = cast(InterpretableModel, module), cast(Any, trainer).datamodule
+    model, datamodule = model_of(module), datamodule_of(trainer)
     owned = model.units().owner.any(dim=1)
     largest = torch.zeros(len(owned), device=module.device)
     with evaluation_mode(module):
@@ -155,22 +105,21 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
     return {"kept": float((owned & ~silent).sum()), "ignored": float(silent.sum())}
 
 
-def keep_one_per_class(keep: Tensor, owner: Tensor, neighbours: Neighbours) -> tuple[Tensor, list[int]]:
+def keep_one_per_class(keep: Tensor, owner: Tensor, nearest: NearestPatches) -> tuple[Tensor, list[int]]:
     """Give every class that lost all its prototypes its best one back.
 
     Args:
         keep: ``(U,)`` bool.
         owner: ``(U, K)`` bool, before pruning.
-        neighbours: nearest images.
+        nearest: of the nearest 6 images.
 
     Returns:
         The new mask and the classes that were rescued. Best = most of the nearest 6 images of its class, then the
         smallest distance to the nearest image, then the lower index.
     """
     lost = owner.any(dim=0) & ~(owner & keep[:, None]).any(dim=0)
-    votes = (neighbours.own & torch.isfinite(neighbours.distance)).sum(dim=1).double()
-    nearness = 1 / (1 + neighbours.distance[:, 0])  # in [0, 1], above 0 with any vote: breaks ties between votes
-    value = torch.where(owner, (votes + nearness)[:, None], -1.0)
+    nearness = 1 / (1 + nearest.distance[0].double())  # in [0, 1], above 0 with any vote: breaks ties between votes
+    value = torch.where(owner, (votes(nearest) + nearness)[:, None], -1.0)
     best = value.argmax(dim=0)[lost]
     keep = keep.clone()
     keep[best] = True

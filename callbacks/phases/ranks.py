@@ -14,11 +14,7 @@ Result = TypeVar("Result")
 
 
 def broadcast_buffers(module: nn.Module) -> None:
-    """Give all processes the buffers of rank 0, which are the ones that are saved; BatchNorm's differ after an epoch.
-
-    Args:
-        module: any module.
-    """
+    """Give all processes the buffers of rank 0, which are the ones that are saved; BatchNorm's differ."""
     if distributed.is_initialized():
         for buffer in module.buffers():
             distributed.broadcast(buffer, src=0)
@@ -26,14 +22,6 @@ def broadcast_buffers(module: nn.Module) -> None:
 
 def solved_on_first(trainer: Trainer, module: nn.Module, solve: Callable[[], Result]) -> Result:
     """Let the first process change a model, and give all others its result, parameters and buffers.
-
-    Args:
-        trainer: of the run.
-        module: what ``solve`` changes.
-        solve: called on the first process only.
-
-    Returns:
-        What ``solve`` returned.
 
     Raises:
         ValueError: on all processes, if ``solve`` refuses its input.
@@ -54,14 +42,7 @@ def solved_on_first(trainer: Trainer, module: nn.Module, solve: Callable[[], Res
 
 
 def state_hash(module: nn.Module) -> int:
-    """A hash of all parameters and buffers, bit for bit.
-
-    Args:
-        module: any module.
-
-    Returns:
-        A non-negative integer below 2**63.
-    """
+    """A hash of all parameters and buffers, bit for bit."""
     digest = hashlib.sha256()
     for name, tensor in sorted([*module.named_parameters(), *module.named_buffers()]):
         digest.update(name.encode())
@@ -71,10 +52,6 @@ def state_hash(module: nn.Module) -> int:
 
 def assert_equal_over_ranks(module: LightningModule, phase: str) -> None:
     """Stop a run whose processes hold different parameters or buffers.
-
-    Args:
-        module: a model.
-        phase: that is about to start.
 
     Raises:
         RuntimeError: on all processes, if the hash of one differs.

@@ -29,7 +29,8 @@ from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast
 from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
-from protometry.lightning_modules.contract import InterpretableModel, PhasedModule
+from protometry.callbacks.trainer_parts import callbacks_of, model_of
+from protometry.lightning_modules.contract import PhasedModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
@@ -45,15 +46,6 @@ ACTIONS: dict[str, Action] = {
     FIT_HEAD: fit_head,
     "select_features": select_features,
 }
-
-
-@runtime_checkable
-class ActionStartListener(Protocol):
-    """A callback that sees the model before an action of the plan changes it."""
-
-    def on_action_start(self, trainer: Trainer, module: LightningModule, action: str) -> None:
-        """Called on all ranks before ``action``."""
-        ...
 
 
 @runtime_checkable
@@ -95,9 +87,9 @@ class PhaseSchedule(Callback):
         """Check the plan and freeze what the first phase freezes, before the model is wrapped."""
         if stage != "fit":
             return
-        plan = _plan(pl_module)
+        plan = model_of(pl_module).phases()
         module = cast(PhasedModule, pl_module)
-        first = cast(list[Callback], trainer.callbacks)[0]  # type: ignore[attr-defined]
+        first = callbacks_of(trainer, Callback)[0]
         if first is not self:
             raise ValueError(f"Expected PhaseSchedule to be the first callback, but got {type(first).__name__} first.")
         if type(trainer.strategy) not in (DDPStrategy, SingleDeviceStrategy):  # DeepSpeed's is a subclass of DDP's
@@ -107,7 +99,7 @@ class PhaseSchedule(Callback):
             )
         if not trainer.limit_train_batches:
             raise ValueError("Expected `trainer.limit_train_batches` to leave a batch to train on, but got 0.")
-        groups = cast(InterpretableModel, pl_module).parameter_groups()
+        groups = model_of(pl_module).parameter_groups()
         steps = {"steps_per_epoch": module.steps_per_epoch()} if plan.steps_per_batch else {}
         plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions], **steps)
         refuse_unsolvable(plan, pl_module, trainer)
@@ -124,7 +116,7 @@ class PhaseSchedule(Callback):
         module.enter_phase(self.index)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the plan, the phases that ended early and the optimisers parked for later phases."""
+        """Where the plan is, the phases that ended early and the optimisers parked for later phases."""
         return {"index": self.index, "entered": self.entered, "parked": self.parked, "ended": self.ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -140,20 +132,20 @@ class PhaseSchedule(Callback):
         module, loop = cast(PhasedModule, self._module), cast(Trainer, self._trainer).fit_loop
         for index, epochs in self.ended.items():
             module.end_phase(index, epochs)
-        loop.max_epochs = min(cast(int, loop.max_epochs), _plan(cast(LightningModule, module)).total_epochs)
+        loop.max_epochs = min(cast(int, loop.max_epochs), model_of(module).phases().total_epochs)
 
     # -- walking -----------------------------------------------------------------------------------------------------
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move on if the plan does, and mark the phase in the logs."""
-        index, epoch = _plan(pl_module).locate(trainer.current_epoch)
+        index, epoch = model_of(pl_module).phases().locate(trainer.current_epoch)
         if begins := index != self.index or not self.entered:
             self._switch(trainer, pl_module, index)
         cast(PhasedModule, pl_module).apply_modes()
-        keep_scores(trainer, pl_module, _plan(pl_module).phases[index].epochs - epoch, begins=begins)
+        keep_scores(trainer, pl_module, model_of(pl_module).phases().phases[index].epochs - epoch, begins=begins)
         pl_module.log("phase", float(index), rank_zero_only=True)
 
     def _switch(self, trainer: Trainer, module: LightningModule, index: int) -> None:
-        plan = _plan(module)
+        plan = model_of(module).phases()
         if index != self.index:
             self._park(trainer, plan)
         broadcast_buffers(module)
@@ -195,10 +187,6 @@ class PhaseSchedule(Callback):
     def _run(self, actions: tuple[str, ...], trainer: Trainer, module: LightningModule, step: int) -> None:
         """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""
         for name in actions:
-            callbacks = cast(list[Callback], trainer.callbacks)  # type: ignore[attr-defined]
-            for callback in callbacks:
-                if isinstance(callback, ActionStartListener):
-                    callback.on_action_start(trainer, module, name)
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
             report = report or {}
@@ -207,17 +195,17 @@ class PhaseSchedule(Callback):
             rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {text or 'done'}")
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
-            for callback in callbacks:
+            for callback in callbacks_of(trainer, Callback):
                 if isinstance(callback, ActionListener):
                     callback.on_action_end(trainer, module, name, report)
 
     # -- steps -------------------------------------------------------------------------------------------------------
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Seed all generators from (seed, step, rank)."""
-        words = np.random.SeedSequence((self.seed, trainer.global_step, trainer.global_rank)).generate_state(2)
-        torch.manual_seed(int(words[0]))
-        random.seed(int(words[0]))
-        np.random.seed(int(words[1]))
+        state = np.random.SeedSequence((self.seed, trainer.global_step, trainer.global_rank)).generate_state(2)
+        torch.manual_seed(int(state[0]))
+        random.seed(int(state[0]))
+        np.random.seed(int(state[1]))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -227,7 +215,7 @@ class PhaseSchedule(Callback):
         self._previous = (*_copied(outputs["loss"].detach()), list(batch["sample_id"]), trainer.global_step)
         if trainer.is_last_batch:
             self._check_loss(trainer, pl_module)
-            plan = _plan(pl_module)
+            plan = model_of(pl_module).phases()
             index, epoch = plan.locate(trainer.current_epoch)
             if epoch == plan.phases[index].epochs - 1 and plan.phases[index].on_exit:
                 self._exit(trainer, pl_module, plan.phases[index])
@@ -245,7 +233,7 @@ class PhaseSchedule(Callback):
         """
         if not phase_is_over(trainer):
             return
-        plan = _plan(module)
+        plan = model_of(module).phases()
         index, epoch = plan.locate(trainer.current_epoch)
         phase = plan.phases[index]
         trainer.should_stop = False
@@ -266,7 +254,7 @@ class PhaseSchedule(Callback):
         if copied is not None:
             copied.synchronize()
         if not torch.isfinite(loss):
-            phase = _plan(module).phases[self.index].name
+            phase = model_of(module).phases().phases[self.index].name
             raise RuntimeError(
                 f"Expected a finite loss, but the loss is {loss.item()} in phase {phase!r} at step {step}, epoch "
                 f"{trainer.current_epoch + 1}; sample ids of the batch: {', '.join(sample_ids)}. Lower the learning "
@@ -281,7 +269,3 @@ def _copied(loss: Tensor) -> tuple[Tensor, torch.Event | None]:
     host, event = loss.to("cpu", non_blocking=True), torch.Event(loss.device)
     event.record()
     return host, event
-
-
-def _plan(module: LightningModule) -> PhasePlan:
-    return cast(InterpretableModel, module).phases()

@@ -14,7 +14,8 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from protometry.lightning_modules.contract import InterpretableModel, PhasedModule
+from protometry.callbacks.trainer_parts import model_of
+from protometry.lightning_modules.contract import PhasedModule
 
 MOST_BYTES = 2**31  # of the scores, in every process; more are not kept
 
@@ -51,7 +52,7 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: 
         return
     if begins:
         loader.kept = None
-    size = 4 * len(loader.dataset) * len(cast(InterpretableModel, module).units().active)
+    size = 4 * len(loader.dataset) * len(model_of(module).units().active)
     if loader.kept is not None or epochs < 2 or size > MOST_BYTES or not _scores_stay(trainer, module):
         return
 
@@ -69,13 +70,13 @@ def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
     phased, untyped = cast(PhasedModule, module), cast(Any, trainer)  # mypy does not see all attributes of a trainer
     if not phased.reads_scores_only() or untyped.overfit_batches or not untyped.datamodule.fixed_training_images:
         return False
-    black = torch.zeros(1, 3, *cast(InterpretableModel, module).geometry.image, device=module.device)
+    black = torch.zeros(1, 3, *model_of(module).geometry.image, device=module.device)
     before = _generators(module.device)
     with torch.enable_grad(), trainer.precision_plugin.forward_context():
-        seen = module(black)
-        decided = phased.decide(seen.scores).logits  # a residual is not part of it
+        output = module(black)
+        decided = phased.decide(output.scores).logits  # a residual is not part of it
     unmoved = all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
-    return unmoved and not seen.scores.requires_grad and torch.equal(decided, seen.logits)
+    return unmoved and not output.scores.requires_grad and torch.equal(decided, output.logits)
 
 
 def _generators(device: torch.device) -> list[Tensor]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from lightning import LightningModule, Trainer
 
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.phases.ranks import broadcast_buffers
+from protometry.callbacks.trainer_parts import datamodule_of
 from protometry.lightning_modules.contract import SelectsFeatures
 
 
@@ -19,13 +18,6 @@ def select_features(trainer: Trainer, module: LightningModule) -> dict[str, floa
     Training images go through the evaluation transform, each once over all processes; the maps of one batch are held
     at a time. All processes end with the selection of the first.
 
-    Args:
-        trainer: its data module gives the images.
-        module: a :class:`~protometry.lightning_modules.contract.SelectsFeatures`.
-
-    Returns:
-        What the model reports.
-
     Raises:
         TypeError: if the model selects no features.
     """
@@ -33,11 +25,11 @@ def select_features(trainer: Trainer, module: LightningModule) -> dict[str, floa
         raise TypeError(
             f"Expected a model that selects features for the action 'select_features', but got {type(module).__name__}."
         )
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    datamodule = datamodule_of(trainer)
     sums = module.feature_sums()
-    for batch, seen in walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True):
-        assert seen.all_maps is not None
-        sums.update(seen.all_maps, batch["label"])
+    for batch, outputs in walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True):
+        assert outputs.all_maps is not None
+        sums.update(outputs.all_maps, batch["label"])
     sums.reduce()
     report = module.select(sums)
     broadcast_buffers(module)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
+from protometry.callbacks.trainer_parts import datamodule_of, model_of
 from protometry.datamodules.sample import sample_key
-from protometry.lightning_modules.contract import InterpretableModel, Projectable
+from protometry.lightning_modules.contract import Projectable
 
 AT_ONCE = 32  # images per forward
 IMAGES_PER_CLASS = 20  # whose patches a class chooses from
@@ -25,10 +26,6 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     them, and the nodes of a tree above such prototypes send all images the same way. Drawn with the seed of the data
     module, so that all processes draw the same.
 
-    Args:
-        trainer: its data module gives the images and the seed.
-        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
-
     Returns:
         images, how many different ones were drawn.
 
@@ -36,14 +33,14 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
         TypeError: if the model has no prototypes.
     """
     _refuse_without_prototypes(module, "sample_patches")
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    datamodule = datamodule_of(trainer)
     dataset = datamodule.dataset("projection")
-    units = len(cast(InterpretableModel, module).units().active)
+    units = len(model_of(module).units().active)
     generator = torch.Generator().manual_seed(datamodule.seed)
     rows = torch.randint(len(dataset), (units,), generator=generator)
-    place = torch.rand(units, generator=generator)
+    position = torch.rand(units, generator=generator)
     latent = _latents(module, dataset, rows.tolist())
-    cell = (place * latent.shape[1]).long().to(module.device)
+    cell = (position * latent.shape[1]).long().to(module.device)
     valid = torch.ones(units, dtype=torch.bool, device=module.device)
     _start(module, dataset, rows, cell, latent[torch.arange(units, device=module.device), cell], valid)
     return {"images": float(len(set(rows.tolist())))}
@@ -62,10 +59,6 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     where units are compared by direction: long vectors are then far apart, short ones, as in blank cells, are not. All
     processes compute the same.
 
-    Args:
-        trainer: its data module gives the images.
-        module: a :class:`~protometry.lightning_modules.contract.Projectable`.
-
     Returns:
         images, how many different ones were chosen.
 
@@ -74,8 +67,8 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
         ValueError: if a class has no training image.
     """
     _refuse_without_prototypes(module, "spread_patches")
-    table = cast(InterpretableModel, module).units()
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    table = model_of(module).units()
+    datamodule = datamodule_of(trainer)
     dataset = datamodule.dataset("projection")
     if datamodule.capabilities("projection").multi_label is True:
         raise TypeError(
@@ -157,6 +150,7 @@ def _start(module: LightningModule, dataset: Any, rows: Tensor, cell: Tensor, pa
         sample_key=torch.tensor(keys, device=module.device),
         cell=cell,
         label=torch.from_numpy(dataset.labels)[rows].to(module.device),
+        own=valid,
         patch=patches,
     )
     source = source_table(module, chosen, valid, dict(zip(keys, names, strict=True)))

@@ -22,7 +22,7 @@ from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.phases.schedule import PhaseSchedule
 from protometry.callbacks.run.training_record import training_record, unfinished_schedule
 from protometry.callbacks.run.wandb_logger import store_run
-from protometry.lightning_modules.contract import InterpretableModel
+from protometry.callbacks.trainer_parts import callbacks_of, phase_of
 from protometry.metrics.suite import ENTRIES
 from protometry.run_folder.checkpoint_file import read_checkpoint
 
@@ -97,8 +97,7 @@ class RunCheckpoint(Checkpoint):
         """Look for ``monitor`` in the validation suite, and at its direction, before hours of training."""
         if stage != "fit":
             return
-        engines = [c for c in trainer.callbacks if isinstance(c, Interpretability)]  # type: ignore[attr-defined]
-        known = [f"val/{key}" for engine in engines for key in engine.every_epoch]
+        known = [f"val/{key}" for engine in callbacks_of(trainer, Interpretability) for key in engine.every_epoch]
         if self.monitor not in known:
             raise ValueError(
                 f"Expected argument `monitor` to be one of {known}, but got {self.monitor!r}. Add it to "
@@ -128,14 +127,11 @@ class RunCheckpoint(Checkpoint):
         In between, the phase ends if it is over.
         """
         _log_epoch(trainer)
-        plan = cast(InterpretableModel, pl_module).phases()
-        selectable = plan.phases[plan.locate(trainer.current_epoch)[0]].selectable
-        if self._validated and self._improved(trainer, selectable):
+        if self._validated and self._improved(trainer, phase_of(trainer, pl_module).selectable):
             self.save(trainer, "best.ckpt")
         self._validated = False
-        for callback in cast(list[Any], trainer.callbacks):  # type: ignore[attr-defined]
-            if isinstance(callback, PhaseSchedule):
-                callback.end_early(trainer, pl_module)
+        for schedule in callbacks_of(trainer, PhaseSchedule):
+            schedule.end_early(trainer, pl_module)
         self.save(trainer, "last.ckpt")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -151,12 +147,7 @@ class RunCheckpoint(Checkpoint):
             self.on_train_end(trainer, pl_module)
 
     def save(self, trainer: Trainer, name: str) -> None:
-        """Write a checkpoint; nothing in a trial run.
-
-        Args:
-            trainer: whose state is saved.
-            name: of the file.
-        """
+        """Write a checkpoint; nothing in a trial run."""
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.folder(trainer) / name, weights_only=False)
 
@@ -196,7 +187,7 @@ class RunCheckpoint(Checkpoint):
 def _reached_limit(trainer: Trainer) -> str | None:
     """The limit that ended a training, and would end it again."""
     loop = trainer.fit_loop
-    left = [each.time_remaining() for each in cast(Any, trainer).callbacks if isinstance(each, Timer)]
+    left = [timer.time_remaining() for timer in callbacks_of(trainer, Timer)]
     reached = {
         "max_epochs": cast(Any, loop.epoch_progress.current).processed >= cast(int, loop.max_epochs),
         "max_steps": 0 <= loop.max_steps <= trainer.global_step,

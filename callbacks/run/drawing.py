@@ -10,11 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 @contextmanager
 def drawing(what: str) -> Iterator[None]:
-    """Around code, or as a decorator of a hook, that draws and sends pictures and decides nothing.
-
-    Args:
-        what: is drawn, for the warning that takes the place of any error.
-    """
+    """Around code, or as a decorator of a hook, that draws and sends pictures and decides nothing."""
     try:
         yield
     except Exception as error:  # numbers of any size meet libraries that raise anything

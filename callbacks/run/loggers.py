@@ -18,11 +18,7 @@ from protometry.callbacks.run.wandb_logger import RunWandbLogger, stored_run, wh
 def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> Any:
     """Tell the configured loggers their folder and name and, on resume, where the earlier segment ended.
 
-    Args:
-        loggers: parsed logger configuration; an argument of a logger is filled in only if it is None.
-        folder: the run folder.
-        name: of the run, to show.
-        checkpoint: the checkpoint resumed from, or an empty mapping.
+    An argument of a logger is filled in only if it is None.
 
     Returns:
         The same without loggers of W&B where its package cannot be used, which a warning says.
@@ -53,28 +49,20 @@ def _is_wandb(logger: Any) -> bool:
 def log_table(
     loggers: Iterable[Logger], key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int
 ) -> None:
-    """Send a table to every logger that takes tables: W&B, and TensorBoard as text without its pictures.
-
-    Args:
-        loggers: the trainer's loggers.
-        key: where to show it, such as ``tables/confusion``.
-        columns: their names.
-        rows: one value per column: text, numbers, None, or images.
-        step: the trainer's ``global_step``.
-    """
+    """Send a table of texts, numbers and None to every logger that takes tables: W&B, and TensorBoard as text."""
     for logger in loggers:
         if isinstance(logger, RunWandbLogger):
             logger.log_table(key, list(columns), rows, step)
         elif isinstance(logger, TensorBoardLogger):
-            textual = [i for i in range(len(columns)) if not any(isinstance(row[i], Image.Image) for row in rows)]
-            lines = [[columns[i] for i in textual], ["---"] * len(textual)]
-            lines += [[_text(row[i]) for i in textual] for row in rows]
+            lines = [columns, ["---"] * len(columns), *([_text(value) for value in row] for row in rows)]
             logger.experiment.add_text(key, "\n".join(f"| {' | '.join(line)} |" for line in lines), step)
 
 
 def _text(value: Any) -> str:
     """A cell of a table in Markdown."""
-    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -82,14 +70,7 @@ def _text(value: Any) -> str:
 def log_images(
     loggers: Iterable[Logger], key: str, images: Sequence[Image.Image], captions: Sequence[str], step: int
 ) -> None:
-    """Send images to every logger that takes them; say once which do not, apart from tables of numbers.
-
-    Args:
-        loggers: the trainer's loggers.
-        key: where to show them, such as ``media/prototypes``.
-        images: any number.
-        captions: one per image; TensorBoard shows none.
-        step: the trainer's ``global_step``.
+    """Send images with captions to every logger that takes them; say once which do not, apart from tables of numbers.
 
     Raises:
         ValueError: if there is not one caption per image.
@@ -116,16 +97,7 @@ def log_evaluation(
     pictures: Mapping[str, Image.Image],
     step: int,
 ) -> None:
-    """Send an evaluation to loggers: numbers under keys that begin with the split, a table by family, and pictures.
-
-    Args:
-        loggers: the trainer's loggers; they are finished afterwards.
-        split: of the data.
-        numbers: by key.
-        table: names of columns, and a row per metric.
-        pictures: by name.
-        step: the trainer's ``global_step``.
-    """
+    """Send numbers under keys that begin with the split, a table by family, and pictures, and finish the loggers."""
     loggers = list(loggers)
     if pictures:
         log_images(loggers, "media/evaluation", list(pictures.values()), list(pictures), step)
@@ -138,9 +110,5 @@ def log_evaluation(
 
 @functools.cache
 def say_images_skipped(logger: str) -> None:
-    """Say once of each kind of logger that it takes no images.
-
-    Args:
-        logger: name of its class.
-    """
+    """Say once of each kind of logger that it takes no images."""
     rank_zero_info(f"{logger} takes no images; they are in the run folder.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
+from protometry.callbacks.trainer_parts import model_of
 from protometry.command_line.messages import counted, in_words
-from protometry.lightning_modules.contract import InterpretableModel
 from protometry.lightning_modules.phases import PhasePlan
 from protometry.metrics.suite import ENTRIES
 
@@ -42,7 +42,7 @@ class PhaseProgressBar(RichProgressBar):
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """What stands in the line of a bar."""
-        plan = cast(InterpretableModel, trainer.lightning_module).phases()
+        plan = model_of(trainer.lightning_module).phases()
         longest = max(len(self._get_train_description(epoch)) for epoch in _last_epochs(plan))
         width = max(NARROWEST, min(WIDEST, Console(**self._console_kwargs).width - longest - FIGURES))
         return [
@@ -95,8 +95,8 @@ class PhaseProgressBar(RichProgressBar):
         values = {key: metrics[key].item() for key in sorted(metrics) if key == "train/loss" or key.startswith("val/")}
         figures = [f"{key} {printed(key, value)}" for key, value in values.items() if key != TIES or value]
         figures += [f"{time.monotonic() - self._started:.1f} s", *([left] if left else [])]
-        place = phase_description(pl_module, trainer.current_epoch, trainer.max_epochs)
-        print(" · ".join([place, *figures]), flush=True)
+        described = phase_description(pl_module, trainer.current_epoch, trainer.max_epochs)
+        print(" · ".join([described, *figures]), flush=True)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the new accuracy."""
@@ -105,7 +105,7 @@ class PhaseProgressBar(RichProgressBar):
             self._show(trainer, self._time_left(trainer, 1.0))
 
     def _time_left(self, trainer: Trainer, share: float) -> str:
-        plan = cast(InterpretableModel, trainer.lightning_module).phases()
+        plan = model_of(trainer.lightning_module).phases()
         phase, _ = plan.locate(trainer.current_epoch)
         total = plan.total_epochs if trainer.max_epochs in (None, -1) else trainer.max_epochs
         return in_words(self._clock.seconds(phase, trainer.current_epoch + share, total, time.monotonic()))
@@ -237,7 +237,7 @@ def phase_description(module: LightningModule, epoch: int, max_epochs: int | Non
         >>> phase_description(SimpleNamespace(phases=lambda: plan), 3, -1)
         'phase joint 3/9 · epoch 4/10'
     """
-    plan = cast(InterpretableModel, module).phases()
+    plan = model_of(module).phases()
     index, within = plan.locate(epoch)
     phase = plan.phases[index]
     total = plan.total_epochs if max_epochs in (None, -1) else max_epochs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
-from protometry.lightning_modules.contract import InterpretableModel
+from protometry.callbacks.trainer_parts import model_of
 
 
 class StepCurves(Callback):
@@ -25,7 +25,7 @@ class StepCurves(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Name the phases."""
         for logger in _wandb_loggers(trainer):
-            logger.log_hyperparams({"phases": [p.name for p in cast(InterpretableModel, pl_module).phases().phases]})
+            logger.log_hyperparams({"phases": [p.name for p in model_of(pl_module).phases().phases]})
 
     def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
         """Remember the rates of the step; a scheduler may change them before it ends."""
@@ -42,7 +42,7 @@ class StepCurves(Callback):
         if not due or step == self._last or not (loggers := _wandb_loggers(trainer)):
             return
         self._last = step
-        plan = cast(InterpretableModel, pl_module).phases()
+        plan = model_of(pl_module).phases()
         index, epoch = plan.locate(trainer.current_epoch)
         row = {"train/loss_step": outputs["loss"].item(), f"phase/{plan.phases[index].name}": epoch + 1, **self._rates}
         for logger in loggers:

@@ -20,9 +20,9 @@ from protometry.callbacks.run.progress import ACCURACY, printed
 from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.training_record import projected
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
+from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import shown
-from protometry.lightning_modules.contract import InterpretableModel
 from protometry.lightning_modules.phases import Phase, PhasePlan
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.trusted_classes import foreign_packages
@@ -42,7 +42,7 @@ class RunSummary(Callback):
         """Print on rank zero what is about to be trained."""
         self._began, self._first = time.monotonic(), trainer.current_epoch
         if trainer.is_global_zero:
-            console, plan = _console(), cast(InterpretableModel, pl_module).phases()
+            console, plan = _console(), model_of(pl_module).phases()
             for line in _about(trainer, pl_module):
                 console.print(line, highlight=False)
             console.print(_phases(plan, self._first))
@@ -53,24 +53,19 @@ class RunSummary(Callback):
         self._seconds = time.monotonic() - self._began
 
     def say_end(self, trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> None:
-        """Print the few numbers and paths that matter, and at last the pages to look at or the command for them.
-
-        Args:
-            trainer: after ``fit``.
-            evaluated: content of ``metrics.json`` and its folder, if the run was evaluated.
-        """
+        """Print the few numbers and paths that matter, and at last the pages to look at or the command for them."""
         if not trainer.is_global_zero:
             return
         minutes, seconds = divmod(round(self._seconds), 60)
         epochs = counted(trainer.current_epoch - self._first, "epoch")
         lines = [f"Trained {epochs} in {minutes} min {seconds:02d} s."]
-        checkpoint = _checkpoint(trainer)
+        checkpoint = callback_of(trainer, RunCheckpoint)
         if checkpoint is not None and not (path := checkpoint.best_or_last(trainer)).exists():
             checkpoint = None  # it has saved nothing
         if checkpoint is not None:
             if checkpoint.best_score is not None:
                 best = printed(checkpoint.monitor, checkpoint.best_score)
-                where = _chosen_among(cast(InterpretableModel, trainer.lightning_module).phases())
+                where = _chosen_among(model_of(trainer.lightning_module).phases())
                 lines.append(f"validation  {checkpoint.monitor.removeprefix('val/')} {best} at best{where}")
             if evaluated and (entry := (result := evaluated[0])["metrics"].get(ACCURACY.removeprefix("val/"))):
                 accuracy, images = printed(ACCURACY, entry["value"]), counted(entry["n"], "image")
@@ -90,11 +85,6 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
-def _checkpoint(trainer: Trainer) -> RunCheckpoint | None:
-    callbacks = cast("list[Callback]", trainer.callbacks)  # type: ignore[attr-defined]
-    return next((c for c in callbacks if isinstance(c, RunCheckpoint)), None)
-
-
 def _chosen_among(plan: PhasePlan) -> str:
     """Which epochs the best checkpoint is chosen among, if not all."""
     phases = zip(plan.phases, accumulate(phase.length for phase in plan.phases), strict=True)
@@ -106,16 +96,11 @@ def _chosen_among(plan: PhasePlan) -> str:
 
 
 def evaluate_command(trainer: Trainer, command: str = "run") -> str:
-    """What to type to evaluate the checkpoint that a run has chosen.
-
-    Args:
-        trainer: with a ``RunCheckpoint``, after ``fit``.
-        command: of ``evaluate.py``.
-    """
+    """What to type to evaluate the checkpoint that a run has chosen."""
     parts = (trainer.lightning_module, getattr(trainer, "datamodule", None))
     packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
     allowed = f" --allow_classes {','.join(packages)}" if packages else ""
-    path = shown(cast(RunCheckpoint, _checkpoint(trainer)).best_or_last(trainer))
+    path = shown(cast(RunCheckpoint, callback_of(trainer, RunCheckpoint)).best_or_last(trainer))
     return f"python evaluate.py {command} --ckpt_path {shlex.quote(path)}{allowed}"
 
 
@@ -132,8 +117,8 @@ def _pages(trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> l
 
 def _about(trainer: Trainer, module: LightningModule) -> list[str]:
     """Model, parameters, data and hardware."""
-    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
-    model = cast(InterpretableModel, module)
+    datamodule = datamodule_of(trainer)
+    model = model_of(module)
     groups = {name: sum(p.numel() for p in parameters) for name, parameters in model.parameter_groups().items()}
     units = model.units()
     height, width = datamodule.image_size
@@ -181,11 +166,12 @@ def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
     lines = [f"run folder  {escape(shown(trainer.default_root_dir))}", f"            {LEFT_BEHIND}{prototypes}"]
     if not _validates(trainer):
         lines.append("validation  none: curves show training alone, and the checkpoint to evaluate is the last one")
-    elif (checkpoint := _checkpoint(trainer)) and (among := _chosen_among(plan)):
+    elif (checkpoint := callback_of(trainer, RunCheckpoint)) and (among := _chosen_among(plan)):
         lines.append(f"best.ckpt   the best {checkpoint.monitor}{escape(among)}")
     for logger in trainer.loggers:
         if isinstance(logger, RunWandbLogger):
-            mode = "failed" if logger.failed else "offline" if logger.is_offline else "online"
+            mode = "offline" if logger.is_offline else "online"
+            mode = "failed" if logger.failed else mode
             lines.append(f"W&B         {mode}, run {logger.run_id} of project {escape(str(logger.name))}")
         elif isinstance(logger, RunTensorBoardLogger):
             lines.append(f"TensorBoard tensorboard --logdir {escape(shown(logger.log_dir))}")

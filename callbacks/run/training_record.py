@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 
-from protometry.callbacks.phases.early_stopping import stoppers
 from protometry.callbacks.phases.pruning import Prunable
+from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, model_of
 from protometry.lightning_modules.contract import FitsHead, InterpretableModel, Projectable
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 from protometry.run_folder.checkpoint_file import read_checkpoint
@@ -42,7 +43,7 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
         ``epochs`` of each phase so far; the ``phase`` under way; whether the schedule is ``complete``; whether the
         prototypes are ``projected`` (None for a model without); and ``class_names``.
     """
-    plan, loop = cast(InterpretableModel, module).phases(), trainer.fit_loop
+    plan, loop = model_of(module).phases(), trainer.fit_loop
     done = cast(Any, loop.epoch_progress.current).processed
     settings = [] if earlier is None else earlier.get("settings", [{}])
     now = _settings(trainer)
@@ -53,7 +54,7 @@ def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[
         "phase": plan.phases[plan.locate(max(0, done - 1))[0]].name,
         "complete": done >= plan.total_epochs and trainer.is_last_batch,
         "projected": projected(plan, done) if isinstance(module, Projectable) else None,
-        "class_names": list(trainer.datamodule.class_names),  # type: ignore[attr-defined]
+        "class_names": list(datamodule_of(trainer).class_names),
     }
 
 
@@ -61,10 +62,6 @@ def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, An
     """What ``metrics.json`` says of the training of the weights in a checkpoint.
 
     How far the schedule got is a property of the run: for the best checkpoint, the last one next to it says so.
-
-    Args:
-        path: of the checkpoint.
-        checkpoint: its content.
 
     Returns:
         The arguments of the model as ``model``; the settings, ``phases``, ``epochs``, ``phase``, ``complete`` (None if
@@ -96,10 +93,6 @@ def _record_of(path: Path) -> dict[str, Any] | None:
 def trained(plan: PhasePlan, epochs: int) -> dict[str, int]:
     """Epochs of every phase that has begun.
 
-    Args:
-        plan: of the run.
-        epochs: of the run.
-
     Example:
         >>> head = {"trainable": {"head": 1e-4}, "losses": {}}
         >>> trained(PhasePlan((Phase("warm", 2, **head), Phase("last", 3, **head))), 3)
@@ -115,12 +108,7 @@ def trained(plan: PhasePlan, epochs: int) -> dict[str, int]:
 
 
 def projected(plan: PhasePlan, epochs: int) -> bool:
-    """Whether prototypes are patches of training images: projected, and nothing trained since that moves them.
-
-    Args:
-        plan: of the run.
-        epochs: of the run.
-    """
+    """Whether prototypes are patches of training images: projected, and nothing trained since that moves them."""
     lasted, state = trained(plan, epochs), False
     for phase in plan.phases[: len(lasted)]:
         state = (state or _projects(phase.on_enter)) and not phase.moves_prototypes
@@ -131,10 +119,6 @@ def projected(plan: PhasePlan, epochs: int) -> bool:
 def how_made(model: InterpretableModel, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the plan did to the weights of a checkpoint, besides training them.
 
-    Args:
-        model: with these weights.
-        record: of the checkpoint; older ones have none.
-
     Returns:
         ``pruned``: whether units are inactive by pruning, rather than by a last layer that gives them no weight or, in
         a pool of shared prototypes, by having no class; ``last_layer``: "solved" if it is as ``fit_head`` left it, else
@@ -143,9 +127,10 @@ def how_made(model: InterpretableModel, record: Mapping[str, Any] | None) -> dic
     could = isinstance(model, Prunable) or any(name.startswith("prune") for name in getattr(model, "actions", ()))
     prunes = could if record is None else any(action.startswith("prune") for action in _actions(record))
     solved = record is not None and FIT_HEAD in record["phases"][record["phase"]]["on_enter"] and record["epochs"]
+    layer = "solved" if solved else "trained"
     return {
         "pruned": prunes and not bool(model.units().active.all()),
-        "last_layer": ("solved" if solved else "trained") if isinstance(model, FitsHead) else None,
+        "last_layer": layer if isinstance(model, FitsHead) else None,
     }
 
 
@@ -165,9 +150,6 @@ def _projects(actions: Sequence[str]) -> bool:
 
 def unfinished_schedule(record: Mapping[str, Any]) -> str | None:
     """Where a schedule was cut short, as a sentence without its full stop.
-
-    Args:
-        record: of a checkpoint or of a ``metrics.json``.
 
     Returns:
         None for a complete schedule, or if the record does not say.
@@ -211,11 +193,7 @@ def _git(*args: str) -> str | None:
 
 
 def settings_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training; a setting that changed when the run was resumed is the list of its values.
-
-    Args:
-        record: of a checkpoint.
-    """
+    """The settings of a training; a setting that changed when the run was resumed is the list of its values."""
     every: list[dict[str, Any]] = record["settings"]
     values = {name: [each.get(name, "unknown") for each in every] for name in every[-1]}
     return {name: series[0] if all(v == series[0] for v in series) else series for name, series in values.items()}
@@ -223,7 +201,7 @@ def settings_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings(trainer: Trainer) -> dict[str, Any]:
     return {
-        "batch_size": trainer.datamodule.batch_size,  # type: ignore[attr-defined]
+        "batch_size": datamodule_of(trainer).batch_size,
         "devices": trainer.world_size,
         "accumulate_grad_batches": trainer.accumulate_grad_batches,
         "precision": str(trainer.precision),
@@ -232,7 +210,7 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
         "limit_train_batches": trainer.limit_train_batches,
         "early_stopping": [
             {name: getattr(each, name) for name in ("monitor", "mode", "patience", "min_delta", "stopping_threshold")}
-            for each in stoppers(trainer)
+            for each in callbacks_of(trainer, EarlyStopping)
         ],
         "code": code_version(),
     }

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
-from PIL import Image
 
 from protometry.command_line.user_path import shown
 from protometry.run_folder.folder import given_folder
@@ -169,11 +168,8 @@ class RunWandbLogger(WandbLogger):
     @rank_zero_only
     @_never_fails
     def log_table(self, key: str, columns: list[str], data: Sequence[Sequence[Any]], step: int) -> None:
-        """Log a table, whose cells may be images."""
-        import wandb  # here, because other loggers work where it is broken
-
-        cells = [[wandb.Image(cell) if isinstance(cell, Image.Image) else cell for cell in row] for row in data]
-        super().log_table(key, columns, cells, step=step)
+        """Log a table."""
+        super().log_table(key, columns, [list(row) for row in data], step=step)
 
     @rank_zero_only
     @_never_fails
@@ -259,23 +255,14 @@ def wandb_mode() -> str:
 
 
 def store_run(loggers: Iterable[Logger], checkpoint: dict[str, Any]) -> None:
-    """Write the ids and the best values of the W&B runs into a checkpoint, by the class of their logger.
-
-    Args:
-        loggers: of the trainer.
-        checkpoint: about to be saved.
-    """
+    """Write the ids and the best values of the W&B runs into a checkpoint, by the class of their logger."""
     runs = {type(logger).__name__: logger for logger in loggers if isinstance(logger, RunWandbLogger)}
     checkpoint[CHECKPOINT_KEY] = {name: logger.run_id for name, logger in runs.items()}
     checkpoint[BEST_KEY] = {name: dict(logger.best) for name, logger in runs.items()}
 
 
 def stored_run(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``run_id`` and ``best`` of the W&B run that a checkpoint belongs to, or None.
-
-    Args:
-        checkpoint: as loaded, or an empty mapping.
-    """
+    """The ``run_id`` and ``best`` of the W&B run that a checkpoint belongs to, or None."""
     name = RunWandbLogger.__name__
     return {
         "run_id": checkpoint.get(CHECKPOINT_KEY, {}).get(name),

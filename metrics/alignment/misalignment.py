@@ -156,7 +156,7 @@ MISALIGNMENT = tuple(
         f"alignment/{view}_{part}",
         SpatialMisalignment,
         words if view == "misalignment" else _under_noise(words),
-        lambda facts: SpatialMisalignment(facts.owner, facts.active),
+        lambda facts: SpatialMisalignment(facts.units.owner, facts.active),
         needs=("units",),
         view=view,
         part=part,

@@ -116,7 +116,11 @@ PARTS_COVERED = MetricEntry(
         "part.",
     ),
     lambda facts: PartsCovered(
-        facts.owner & facts.active[:, None], facts.num_parts, facts.image_size, facts.half_width, facts.part_groups
+        facts.units.owner & facts.active[:, None],
+        facts.num_parts,
+        facts.image_size,
+        facts.half_width,
+        facts.part_groups,
     ),
     needs=("units", "part_points", "single_label"),
 )

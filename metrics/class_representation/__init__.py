@@ -17,7 +17,7 @@ __all__ = ["ClassIndependence", "Contrastiveness", "ScaleInvariantDiversity", "S
 
 
 def _class_attributes(facts: Facts) -> str | None:
-    if facts.class_attributes is not None:
+    if facts.tables.class_attributes is not None:
         return None
     return facts.missing("class_attributes") or "the rows of the class tables do not match the logits"
 

@@ -140,8 +140,7 @@ class StructuralGrounding(ModelValue):
 
 
 def _build(facts: Facts) -> StructuralGrounding:
-    assert facts.class_attributes is not None
-    return StructuralGrounding(facts.class_attributes)
+    return StructuralGrounding(facts.tables.class_attributes)
 
 
 STRUCTURAL_GROUNDING = MetricEntry(

@@ -66,7 +66,7 @@ _NO_CONCEPTS = "the units of the model stand for no concepts"
 _NOT_TRAINED = "the model is not trained to predict concepts"
 _NO_PERCENTILES = "the model has no percentiles of training logits; train a phase that enters concept_percentiles"
 _PREDICTED: dict[str, Need] = {
-    "concepts": lambda facts: unless(facts.concepts is not None, _NOT_TRAINED),
+    "concepts": lambda facts: unless(facts.units.concepts is not None, _NOT_TRAINED),
     "corrections": lambda facts: unless(facts.own_values is not None, "the model predicts no concepts to correct"),
 }
 
@@ -79,7 +79,7 @@ FAMILY = Family(
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,
         "class_concepts": lambda facts: (
             None
-            if facts.class_concepts is not None
+            if facts.tables.class_concepts is not None
             else facts.missing("class_attributes") or "the rows of the class tables do not match the logits"
         ),
         **dict(_enough()),

@@ -188,11 +188,10 @@ _MISREAD = {
 
 def _build(facts: Facts, kind: Kind, axis: Axis) -> ConceptGlobalImportance:
     assert facts.weight is not None
-    assert facts.class_concepts is not None
     assert facts.unit_concepts is not None
     concepts = facts.unit_concepts
-    table = facts.class_concepts[:, concepts.clamp(min=0)].masked_fill(concepts < 0, torch.nan)
-    one_each = facts.concepts is not None and len(concepts) == facts.class_concepts.shape[1]
+    table = facts.tables.class_concepts[:, concepts.clamp(min=0)].masked_fill(concepts < 0, torch.nan)
+    one_each = facts.units.concepts is not None and len(concepts) == facts.tables.class_concepts.shape[1]
     columns: Literal["concept", "unit"] = "concept" if one_each else "unit"
     return _CLASSES[axis](facts.weight.detach().float(), table, kind, axis, columns=columns)
 

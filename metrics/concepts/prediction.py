@@ -63,6 +63,4 @@ class ConceptPrediction(ItemMean):
 
 def build(facts: Facts, kind: type[ConceptPrediction]) -> ConceptPrediction:
     """One of them, for the units of a model."""
-    assert facts.concepts is not None
-    assert facts.concept_to_group is not None
-    return kind(facts.concepts, len(facts.concept_to_group), facts.active)
+    return kind(facts.units.concepts, len(facts.tables.concept_to_group), facts.active)

@@ -113,8 +113,7 @@ class AveragePrototypeDistance(ItemMean):
 
 
 def _of_model(facts: Facts, mode: Mode) -> AveragePrototypeDistance:
-    assert facts.vectors is not None
-    return AveragePrototypeDistance(facts.vectors, facts.num_classes, mode, facts.active)
+    return AveragePrototypeDistance(facts.units.vectors, facts.num_classes, mode, facts.active)
 
 
 PROTOTYPE_DISTANCE_INTRA = MetricEntry(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from lightning import Trainer
 
+import protometry
 from protometry.evaluation import evaluate
 from protometry.evaluation.trainer import quiet_trainer
 
@@ -19,7 +20,7 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     monkeypatch.setattr(evaluate, "read_evaluation", lambda folder: None)
     monkeypatch.setattr(evaluate, "build_report", fills_the_disk)
     monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
-    result = SimpleNamespace(no_pages=None, subject=SimpleNamespace(model=None))
+    result = SimpleNamespace(no_pages=None, explained=SimpleNamespace(model=None))
     with pytest.raises(
         OSError, match=r"left: 'index.html'\); .*metrics.json is complete.*report --ckpt_path a.ckpt"
     ) as raised:
@@ -31,3 +32,8 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
 def test_an_evaluation_after_training_shows_a_bar_where_the_training_did(bar, tmp_path):
     hardware = evaluate._hardware(Trainer(accelerator="cpu", logger=False, enable_progress_bar=bar))
     assert (quiet_trainer(hardware, tmp_path).progress_bar_callback is not None) == bar
+
+
+def test_the_function_returns_the_content_of_the_result(monkeypatch):
+    monkeypatch.setattr(evaluate, "evaluate", lambda request, hardware, data: ({"limit": request.limit}, Path("x")))
+    assert protometry.evaluate("runs/a/checkpoints/last.ckpt", limit=3) == {"limit": 3}

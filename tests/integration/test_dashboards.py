@@ -12,11 +12,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from protometry.callbacks import read_checkpoint
-from protometry.callbacks.run.curves import training_curves
+from protometry.callbacks.run.training_curves import training_curves
 from protometry.explanations.charts import to_picture
 from tests.pages import DOCS
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
-from tests.wandb_files import history, pictures, segments, table
+from tests.wandb_files import history, segments, table
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_one_run_holds_every_key_of_the_workspace(run):
     assert len({part.run.run_id for part in parts}) == 1
     assert all(part.run.resume for part in parts)
     logged = {key for part in parts for row in part.history for key in row}
-    assert len(every_key()) == 17
+    assert len(every_key()) == 10
     for key in every_key():
         assert key in logged or any(name.startswith(f"{key}/") for name in logged), key
 
@@ -67,48 +67,20 @@ def test_the_phase_is_a_series_whose_names_are_in_the_config(run):
     assert steps == [STEPS_PER_EPOCH * (epoch + 1) - 1 for epoch in range(EPOCHS)]
 
 
-def test_the_same_images_are_explained_at_the_end_of_every_phase(run):
+def test_the_same_images_and_units_are_shown_at_the_end_of_every_phase(run):
     folder, parts, _ = run
-    media, tables = every(parts, "media/explanations"), every(parts, "tables/contributions")
-    rows = [row for part in parts for entry in history(part, "tables/contributions") for row in table(part, entry)]
-    assert len(media) == len(tables) == 4
+    names = [f"{phase}-epoch{epoch:02d}" for phase, epoch in (("warm", 0), ("joint", 2), ("last", 3), ("joint2", 4))]
+    sheets = sorted(path.name for path in (folder / "explanations").iterdir())
+    assert sheets == sorted(f"{name}{ending}.png" for name in names for ending in ("", "-units"))
+    media = every(parts, "media/explanations")
     assert [entry["count"] for entry in media] == [2] * 4
-    assert [row["epoch"] for row in rows] == [epoch for epoch in (1, 3, 4, 5) for _ in range(4)]
-    assert [row["rank"] for row in rows] == [1, 2] * 8
-    shown = {row["sample_id"] for row in rows}
-    assert len(shown) == 2
-    assert all(name.startswith("val/") for name in shown)
-    for row in rows:
-        assert row["to the logit"] == pytest.approx(row["score"] * row["weight"], rel=1e-5)
-    files = [files for part in parts for files in pictures(part, "tables/contributions")]
-    assert [len(names) for names in files] == [4] * 4
-    assert all(folder / "wandb" in name.parents for names in files for name in names)
-    assert Image.open(files[0][0]).size == Image.open(files[3][3]).size
-    with (folder / "explanations" / "joint2-epoch04.csv").open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert [row["unit"] for row in written] == [str(row["unit"]) for row in rows[-4:]]
+    shown = [[caption.partition(": ")[0] for caption in entry["captions"]] for entry in media]
+    assert shown == shown[:1] * 4
+    assert all(name.startswith("val/") for name in shown[0])
+    assert len(every(parts, "media/units")) == 4
 
 
-def test_the_same_units_are_shown_before_and_after_a_projection(run):
-    folder, parts, _ = run
-    entries = [(part, entry) for part in parts for entry in history(part, "tables/units")]
-    tables = [table(part, entry) for part, entry in entries]
-    moments = [(rows[0]["epoch"], rows[0]["moment"]) for rows in tables]
-    end = "end of epoch"
-    assert moments == [(1, end), (3, end), (4, "before project"), (4, "after project"), (4, end), (5, end)]
-    assert {tuple(row["unit"] for row in rows) for rows in tables} == {(0, 8, 15)}
-    # the value of a projected prototype at its own source, which is among all 48 training images, is the largest
-    before, after = ([row["largest value"] for row in rows] for rows in tables[2:4])
-    assert all(new > old for old, new in zip(before, after, strict=True))
-    source = read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
-    assert source
-    with (folder / "prototypes" / "last-epoch03.csv").open(newline="") as file:
-        projected = {int(row["unit"]): row["sample_id"] for row in csv.DictReader(file)}
-    assert [row["sample_id"] for row in tables[3]] == [projected[row["unit"]] for row in tables[3]]
-    assert every(parts, "media/units")[0]["format"] == "png"
-
-
-def test_confusions_and_the_suite_are_tables(run):
+def test_the_suite_is_a_table(run):
     _, parts, _ = run
     (suite,) = [table(parts[-1], entry) for entry in history(parts[-1], "tables/evaluation/test")]
     families = [row["family"] for row in suite]
@@ -117,15 +89,10 @@ def test_confusions_and_the_suite_are_tables(run):
     accuracy = by_key["general/accuracy"]
     assert (accuracy["n"], accuracy["better"], accuracy["not applicable because"]) == (33, "higher", None)
     assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
-    (confused,) = [table(parts[-1], entry) for entry in history(parts[-1], "tables/confusion/test")]
-    wrong = sum(row["images"] for row in confused)
-    assert wrong == pytest.approx(33 * (1 - accuracy["value"]))
-    assert all(row["true class"] != row["predicted class"] for row in confused)
-    assert len(every(parts, "media/confusion/val")) == 4
 
 
 def test_the_figure_of_the_training_holds_all_epochs_of_both_parts(run):
-    folder, parts, _ = run
+    folder, _, _ = run
     states = read_checkpoint(folder / "checkpoints" / "last.ckpt")["callbacks"]
     (rows,) = [state["rows"] for name, state in states.items() if "Curves" in name]
     assert [row["phase"] for row in rows] == ["warm", "joint", "joint", "last", "joint2"]
@@ -134,9 +101,6 @@ def test_the_figure_of_the_training_holds_all_epochs_of_both_parts(run):
     assert [row["train/loss"] for row in rows] == losses
     expected = np.asarray(to_picture(training_curves(rows)))
     assert np.array_equal(np.asarray(Image.open(folder / "training.png")), expected)
-    last = next(part for part in reversed(parts) if history(part, "media/training"))
-    (name,) = history(last, "media/training")[-1]["filenames"]
-    assert np.array_equal(np.asarray(Image.open(last.folder / "files" / name)), expected)
 
 
 def test_tensorboard_gets_the_same(run):
@@ -145,10 +109,9 @@ def test_tensorboard_gets_the_same(run):
     result = EventAccumulator(str(folder / "tensorboard"), size_guidance=sizes).Reload()
     assert [event.value for event in result.Scalars("phase")] == [0, 1, 1, 2, 3]
     tags = result.Tags()
-    for key in ("media/training", "media/explanations", "media/units", "media/prototypes", "media/confusion/test"):
+    for key in ("media/explanations", "media/units", "media/prototypes"):
         assert f"{key}/000" in tags["images"]
-    for key in ("contributions", "units", "confusion/val", "evaluation/test"):
-        assert f"tables/{key}/text_summary" in tags["tensors"]
+    assert "tables/evaluation/test/text_summary" in tags["tensors"]
     (accuracy,) = result.Scalars("test/general/accuracy")
     assert math.isfinite(accuracy.value)
 

@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 import protometry.studies.__main__ as studies
-from protometry.callbacks.run.curves import TrainingCurves
+from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.datamodules import load_datamodule
 from protometry.lightning_modules import load_model
 from protometry.scripts import evaluate

@@ -61,7 +61,7 @@ def classes():
     """A metric of each class, and of each way of building it that reads something else, with its record."""
     built = {}
     for multi_label in (True, False):
-        every = replace(facts(multi_label=multi_label), active=torch.ones(UNITS, dtype=torch.bool))
+        every = facts(multi_label=multi_label, active=torch.ones(UNITS, dtype=torch.bool))
         for metric in build(["all"], every)[0].values():
             for each in (metric, *(metric.checks.values() if isinstance(metric, FunnyBirdsScores) else ())):
                 ending = "_multi_label" if multi_label and "labels" in each.reads else ""

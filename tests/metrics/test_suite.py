@@ -1,7 +1,6 @@
 import inspect
 import sys
 import warnings
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -21,20 +20,28 @@ ACTIVE = torch.arange(6) < 5
 
 
 def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag: None, **changes):
-    options = {
-        "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "channels": 3,
-        "num_parts": 2, "part_groups": [[0, 1]], "abstains": True, "residual": True,
+    with_tables = missing("class_attributes") is None
+    units = {
+        "kind": "concept", "active": ACTIVE, "owner": torch.ones(6, num_classes, dtype=torch.bool),
+        "weight": torch.ones(num_classes, 6) if has_weight else None, "vectors": torch.eye(6), "presence": None,
+        "concepts": torch.arange(6),
+    }  # fmt: skip
+    tables = {
+        "part_names": ["left leg", "right leg"], "part_group_names": ["leg"], "part_to_group": torch.zeros(2).long(),
+        "label_map_codes": {"foot": (1,)}, "concept_to_part": torch.zeros(6).long(),
         "concept_to_group": torch.arange(6) // 2,
-        "own_values": "binary", "percentiles": True,
-        "class_attributes": torch.ones(num_classes, 4) if missing("class_attributes") is None else None,
-        "class_concepts": torch.ones(num_classes, 6) if missing("class_attributes") is None else None,
-        "concepts": torch.arange(6), "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
-        "concept_to_part": torch.zeros(6).long(), "part_codes": [[1]],
+        "class_attributes": torch.ones(num_classes, 4) if with_tables else None,
+        "class_concepts": torch.ones(num_classes, 6) if with_tables else None,
+    }  # fmt: skip
+    options = {
+        "channels": 3, "abstains": True, "residual": True, "own_values": "binary", "percentiles": True,
+        "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
         "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3),
     }  # fmt: skip
-    owner = torch.ones(6, num_classes, dtype=torch.bool)
-    base = {"active": ACTIVE, "owner": owner, "missing": missing}
-    return Facts(num_classes, multi_label, **(base | options | changes))
+    for known in (units, tables, options):
+        known.update((name, changes.pop(name)) for name in list(changes) if name in known)
+    tables = SimpleNamespace(**tables)
+    return Facts(num_classes, multi_label, SimpleNamespace(**units), tables, missing, **(options | changes))
 
 
 def test_suites():
@@ -207,7 +214,7 @@ def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
 
 def test_a_single_active_unit_has_nothing_to_contrast():
     one = facts()
-    one = replace(one, active=torch.arange(6) == 1)
+    one = facts(active=torch.arange(6) == 1)
     assert build(["contrastivity/plc"], one)[1] == {"contrastivity/plc": "two_units: fewer than two units are active"}
 
 

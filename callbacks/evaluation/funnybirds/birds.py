@@ -29,7 +29,6 @@ class Birds:
     """The images of a split, with the means to take parts and objects away.
 
     Args:
-        data: a data set whose images can be changed part by part, with ``sample_ids`` in order.
         codes: codes of every part in label maps, in the order of the parts.
     """
 
@@ -75,12 +74,7 @@ class Birds:
 
 
 def find_birds(datamodule: Any, split: str) -> Birds | None:
-    """The birds of a split; None for other data, or for classes the model was not trained on.
-
-    Args:
-        datamodule: an ``ImageDataModule``.
-        split: which of its splits.
-    """
+    """The birds of a split; None for other data, or for classes the model was not trained on."""
     data = datamodule.dataset(split)
     if datamodule.loading.classes is not None or not isinstance(data, InterventionDataset):
         return None

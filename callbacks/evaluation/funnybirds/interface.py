@@ -21,20 +21,11 @@ def part_explainer(interface: Interface, explainer: Explainer) -> Explainer:
     """
     if interface == "attribution":
         return explainer
-    return SummedMaps() if interface == "ssm" else BoxMaps("fixed" if interface == "bb" else "reference")
+    return {"ssm": SummedMaps(), "bb": BoxMaps("fixed"), "bb_reference": BoxMaps("reference")}[interface]
 
 
 def refuse_interface(interface: Interface | None, asked: Explainer | None, of_parts: bool) -> None:
-    """Refuse an interface that no metric reads or that does not fit the explainer.
-
-    Args:
-        interface: as requested, or None.
-        asked: the requested explainer, or None.
-        of_parts: whether any part metric was requested.
-
-    Raises:
-        ValueError: see above.
-    """
+    """Refuse an interface that no metric reads or that does not fit the explainer."""
     if interface not in (None, *get_args(Interface)):
         raise ValueError(f"Expected argument `interface` to be one of {get_args(Interface)}, but got {interface!r}.")
     if interface is not None and not of_parts:

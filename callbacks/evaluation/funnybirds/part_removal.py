@@ -36,18 +36,16 @@ _EXPLAINED = {  # the class that is explained -> the fields that read its explan
 EXPLAINING = frozenset[str]().union(*_EXPLAINED.values())  # all of these fields
 
 
-def places(fields: frozenset[str]) -> dict[str, int]:
-    """The classes to explain for some fields, and the place of their explanations in ``Seen.class_maps``."""
+def explained_slots(fields: frozenset[str]) -> dict[str, int]:
+    """The classes to explain for some fields, and the slot of each in ``Outputs.class_maps``."""
     read = [name for name, readers in _EXPLAINED.items() if not fields.isdisjoint(readers)]
-    return {name: place for place, name in enumerate(read)}
+    return {name: slot for slot, name in enumerate(read)}
 
 
 class PartRemoval(View):
     """Fields with the names and shapes of the ``update`` arguments in ``metrics``; each is computed only if read.
 
     Args:
-        clean: the view of the clean image.
-        birds: the images it is one of.
         dilation: side in pixels of the square that dilates parts before explanations are summed over them.
     """
 
@@ -57,7 +55,7 @@ class PartRemoval(View):
         self._rows = self._birds.rows(clean.images.names)
         self._parts = len(self._birds.names)
         self._everything = 2**self._parts - 1
-        self._places = places(clean.setting.fields)
+        self._slots = explained_slots(clean.setting.fields)
 
     @cached_property
     def predictions(self) -> Tensor:
@@ -122,14 +120,14 @@ class PartRemoval(View):
     def visible(self) -> Tensor:
         """``(B, N)`` bool, which parts have a pixel in the label map."""
         masks, part = self._instances
-        seen = torch.zeros(len(part), self._parts + 1, dtype=torch.int64, device=part.device)
+        pixels = torch.zeros(len(part), self._parts + 1, dtype=torch.int64, device=part.device)
         instances = slice(0, sum(map(len, self._birds.codes)))  # background objects follow them
-        seen.scatter_add_(1, part[:, instances], masks[:, instances].flatten(2).any(dim=2).long())
-        return seen[:, : self._parts] > 0
+        pixels.scatter_add_(1, part[:, instances], masks[:, instances].flatten(2).any(dim=2).long())
+        return pixels[:, : self._parts] > 0
 
     def _map(self, explained: str) -> Tensor:
         """``(B, H, W)``, one of the explanations."""
-        return cast(Tensor, self.clean.seen.class_maps)[:, self._places[explained]]
+        return cast(Tensor, self.clean.outputs.class_maps)[:, self._slots[explained]]
 
     def _importance(self, explained: str) -> Tensor:
         """``(B, N + M)`` float64, importance of parts and background objects in one of the explanations."""
@@ -138,8 +136,8 @@ class PartRemoval(View):
     def _important(self, explained: str) -> Tensor:
         """``(B, T, N + M)`` bool, important parts and background objects in one of the explanations."""
         thresholds = part_thresholds().to(self.clean.labels.device)
-        if (regions := self.clean.seen.class_regions) is not None:
-            region, rule = regions[:, self._places[explained]], cast(BoxMaps, self.clean.observer.class_explainer)
+        if (regions := self.clean.outputs.class_regions) is not None:
+            region, rule = regions[:, self._slots[explained]], cast(BoxMaps, self.clean.observer.class_explainer)
             return covered_parts(region, *self._instances, thresholds, self._candidates, rule.variant)
         total = self._map(explained).double().sum(dim=(1, 2))
         return important_parts(self._importance(explained), total, thresholds)
@@ -163,20 +161,20 @@ class PartRemoval(View):
     @cached_property
     def kept_predictions(self) -> Tensor:
         """``(B, 2^N)`` int64, prediction for the subsets of parts that some metric asks for, else -1."""
-        logits, place = self._kept
-        return logits.argmax(dim=1)[place].masked_fill(place < 0, -1)
+        logits, row = self._kept
+        return logits.argmax(dim=1)[row].masked_fill(row < 0, -1)
 
     @cached_property
     def part_drops(self) -> Tensor:
         """``(B, N)`` float, drop of the logit of the label without each part."""
-        logits, place = self._kept
-        return self.label_logits[:, None] - self._of_label(logits[place.gather(1, self._without_each)])
+        logits, row = self._kept
+        return self.label_logits[:, None] - self._of_label(logits[row.gather(1, self._without_each)])
 
     @cached_property
     def pair_drops(self) -> Tensor:
         """``(B, 2, 2)`` float, ``[b, i, j]`` is the drop of the logit of class i without the parts shared by j."""
-        logits, place = self._kept
-        drops = self.clean.logits[:, None] - logits[place.gather(1, self._without_shared)]  # (B, 2, K)
+        logits, row = self._kept
+        drops = self.clean.logits[:, None] - logits[row.gather(1, self._without_shared)]  # (B, 2, K)
         classes = self._birds.pairs[0].to(drops.device)[self.clean.labels].clamp(min=0)
         return drops.gather(2, classes[:, None].expand(-1, 2, -1)).transpose(1, 2)
 
@@ -214,7 +212,7 @@ class PartRemoval(View):
         """Logits of images and subsets, and the row of each subset in them, ``(B, 2^N)``, -1 where not shown.
 
         Only subsets that some metric reads are shown. A part that was not drawn cannot be removed, so subsets that
-        differ in it alone are one; the subset of all drawn parts is the image itself, which the model has seen.
+        differ in it alone are one; the subset of all drawn parts is the image itself, which the model has been shown.
         """
         reads, drawn = self.clean.setting.fields, subset_codes(self.present)[:, None]
         needed = torch.zeros(len(drawn), self._everything + 1, dtype=torch.bool, device=drawn.device)
@@ -228,11 +226,11 @@ class PartRemoval(View):
         image, code = needed.scatter_(1, drawn, False).nonzero().unbind(dim=1)
         pairs = zip(image.tolist(), code.tolist(), strict=True)
         removed = self._show(image, [partial(self._birds.without, self._rows[b], c) for b, c in pairs])
-        place = needed.long() - 1
-        place[image, code] = len(drawn) + torch.arange(len(image), device=drawn.device)
-        place.scatter_(1, drawn, torch.arange(len(drawn), device=drawn.device)[:, None])
+        row = needed.long() - 1
+        row[image, code] = len(drawn) + torch.arange(len(image), device=drawn.device)
+        row.scatter_(1, drawn, torch.arange(len(drawn), device=drawn.device)[:, None])
         every = torch.arange(self._everything + 1, device=drawn.device)
-        return torch.cat([self.clean.logits, removed]), place.gather(1, every & drawn)
+        return torch.cat([self.clean.logits, removed]), row.gather(1, every & drawn)
 
     def _show(self, image: Tensor, made: list[Callable[[], Tensor]]) -> Tensor:
         """``(R, K)`` logits of changed images, which are made as they are shown.

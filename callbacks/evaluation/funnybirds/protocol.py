@@ -11,7 +11,7 @@ from torch import Tensor
 from protometry.callbacks.evaluation.clean_view import Clean, View
 from protometry.callbacks.evaluation.funnybirds.birds import Birds, find_birds
 from protometry.callbacks.evaluation.funnybirds.interface import Interface, part_explainer
-from protometry.callbacks.evaluation.funnybirds.part_removal import EXPLAINING, PartRemoval, places
+from protometry.callbacks.evaluation.funnybirds.part_removal import EXPLAINING, PartRemoval, explained_slots
 from protometry.explanations import BoxMaps, Explainer
 from protometry.metrics import FunnyBirdsScores
 from protometry.metrics.functional import part_dilation
@@ -21,8 +21,6 @@ class FunnyBirdsProtocol:
     """Parts are taken away, and explanations say which count: a ``ViewProtocol`` of the clean view.
 
     Args:
-        interface: from explanations to parts.
-        explainer: of the evaluation.
         birds: the evaluated images; None for data whose parts cannot be taken away.
     """
 
@@ -50,7 +48,7 @@ class FunnyBirdsProtocol:
         assert self.birds is not None
         first, second = self.birds.pairs[0].to(labels.device)[labels].unbind(dim=1)
         ids = {"label": labels, "first of pair": first, "second of pair": second, "prediction": predictions}
-        return torch.stack([ids[name] for name in places(fields)], dim=1)
+        return torch.stack([ids[name] for name in explained_slots(fields)], dim=1)
 
     def protocol_entries(self, height: int) -> dict[str, Any]:
         """Side in pixels of the square that dilates parts before explanations are summed over them."""

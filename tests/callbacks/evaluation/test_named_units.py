@@ -56,7 +56,7 @@ def data(rows, batch=4):
 
 
 def named(rows, concepts=None):
-    known = facts(concepts=concepts, unit_concepts=None, concept_order=None, nameable=True)
+    known = facts(kind="prototype", concepts=concepts, unit_concepts=None, concept_order=None)
     result = name_units(known, Model().eval(), data(rows), memory_budget=1.0)
     return result.unit_concepts.tolist(), result.concept_order.tolist()
 
@@ -88,12 +88,13 @@ def test_a_concept_that_the_data_do_not_have():
 
 
 def test_names_are_looked_for_only_where_they_help():
-    known = facts(concepts=None, unit_concepts=None, nameable=True)
+    unnamed = {"kind": "prototype", "concepts": None, "unit_concepts": None}
+    known = facts(**unnamed)
     assert needs_names(["general/f1", "concepts/cem@5"], known)
     assert not needs_names(["general/f1"], known)
-    for absent in ({"weight": None}, {"multi_label": True}, {"nameable": False}, {"training": "other data"}):
-        assert not needs_names(["concepts/cem@5"], replace(known, **absent)), absent
-    reasons = build(["concepts"], replace(known, nameable=False))[1]
+    for absent in ({"weight": None}, {"multi_label": True}, {"kind": "class"}, {"training": "other data"}):
+        assert not needs_names(["concepts/cem@5"], facts(**(unnamed | absent))), absent
+    reasons = build(["concepts"], facts(**(unnamed | {"kind": "class"})))[1]
     assert set(reasons) | {"concepts/residual_share"} == set(FAMILIES["concepts"].keys)
     told = ("the units of the model stand for no concepts", "the model is not trained to predict concepts")
     assert all(any(why in reason for why in told) for reason in reasons.values())

@@ -29,8 +29,8 @@ def batch():
 
 
 def clean(model, batch, **setting):
-    units, variant = model.units(), setting.pop("variant", "paper")
-    facts = Facts(8, False, units.active, units.owner, missing=lambda flag: None, variant=variant)
+    variant = setting.pop("variant", "paper")
+    facts = Facts(8, False, model.units(), tables=None, missing=lambda flag: None, variant=variant)
     reads = frozenset({("completeness", "perturbed_saliency"), ("clean", "unit_maps")})
     return Clean(batch, Observer(model, Upsample(), 4, K), Setting(facts, reads, **({"attack_steps": 3} | setting)))
 
@@ -72,9 +72,9 @@ def test_owned_units_and_patches(record, batch):
     assert record.owned_ids.tolist() == [[2 * label, 2 * label + 1] for label in batch["label"].tolist()]
     for image, units in enumerate(record.owned_ids.tolist()):
         for slot, unit in enumerate(units):
-            expected = kernels.peak_locations(record.seen.all_maps[image, unit], SIZE)
+            expected = kernels.peak_locations(record.outputs.all_maps[image, unit], SIZE)
             assert torch.equal(record.owned_peaks[image, slot], expected)
-    cell = kernels.peak_cells(record.seen.all_maps[1, 7])
+    cell = kernels.peak_cells(record.outputs.all_maps[1, 7])
     assert torch.equal(record.unit_boxes[1, 7], kernels.patch_boxes(cell, (4, 4), SIZE, patch=5))
 
 

@@ -10,8 +10,8 @@ import torch
 from lightning import Callback
 
 import protometry.callbacks.phases.pruning
-from protometry.callbacks.phases.projection import project
-from protometry.callbacks.phases.pruning import Neighbours, keep_one_per_class, prune
+from protometry.callbacks.phases.projection import NearestPatches, PatchDistances, project
+from protometry.callbacks.phases.pruning import keep_one_per_class, prune, votes
 from protometry.lightning_modules import Classifier
 from tests.lightning_modules.registry import PRUNE, SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
@@ -42,21 +42,29 @@ def brute_force(data):
     return lists
 
 
-def as_lists(neighbours: Neighbours):
-    columns = (neighbours.distance, neighbours.sample_key, neighbours.own)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
+def as_lists(nearest: NearestPatches):
+    columns = (nearest.distance, nearest.sample_key, nearest.own)
+    rows = zip(*(column.T.tolist() for column in columns), strict=True)
     lists = [list(zip(*row, strict=True)) for row in rows]
     return [[entry if math.isfinite(entry[0]) else (math.inf, None, None) for entry in entries] for entries in lists]
 
 
-def collect(data, order, size) -> Neighbours:
-    neighbours = Neighbours(data["distance"].shape[1], CPU)
+def batch_of(distance, own, key):
+    """Images at these distances from the units, ``(B, U)``."""
+    nothing = torch.zeros_like(key)
+    return PatchDistances(
+        latent=torch.zeros(len(key), 1, 1, 1), near=distance, cell=torch.zeros_like(distance).long(), allowed=own,
+        keys=key, labels=nothing,
+    )  # fmt: skip
+
+
+def collect(data, order, size) -> NearestPatches:
+    nearest = NearestPatches.empty(6, data["distance"].shape[1], 1, CPU)
     for part in order.split(size):
-        if len(part) == 0:
-            continue
-        keys = data["key"][part].expand(data["distance"].shape[1], -1)
-        neighbours.merge(data["distance"][part].T, keys, data["own"][part].T)
-    return neighbours
+        if len(part):
+            batch = batch_of(**{name: values[part] for name, values in data.items()})
+            nearest.update(batch, torch.ones_like(batch.allowed))
+    return nearest
 
 
 @pytest.mark.parametrize("count", [2, 6, 19])
@@ -67,10 +75,9 @@ def test_any_order_and_batch_size_equals_brute_force(count, size):
         data = {name: tensor[:count] for name, tensor in data.items()}
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
         for chosen in (torch.arange(count), order):
-            neighbours = collect(data, chosen, size)
-            assert as_lists(neighbours) == brute_force(data)
-            expected = [sum(bool(own) for _, _, own in entries) >= 3 for entries in brute_force(data)]
-            assert neighbours.keep().tolist() == expected
+            nearest = collect(data, chosen, size)
+            assert as_lists(nearest) == brute_force(data)
+            assert votes(nearest).tolist() == [sum(bool(own) for _, _, own in each) for each in brute_force(data)]
 
 
 def test_an_image_counts_once():
@@ -79,24 +86,19 @@ def test_an_image_counts_once():
     assert as_lists(collect(data, twice, 5)) == brute_force(data)
 
 
-def test_three_of_six_by_hand():
-    """One unit, eight images at distances 0..7, own are 0, 1, 5 and 7: three of the nearest six; 6 for 5: two."""
-    distance, keys = torch.arange(8.0)[None], torch.arange(8)[None]
-    for own, kept in (([0, 1, 5, 7], True), ([0, 1, 6, 7], False)):
-        neighbours = Neighbours(1, CPU)
-        neighbours.merge(distance, keys, torch.isin(keys, torch.tensor(own)))
-        assert neighbours.keep().tolist() == [kept]
-
-
-def test_no_images_keep_nothing():
-    assert not Neighbours(3, CPU).keep().any()
+def test_votes_by_hand():
+    """One unit, eight images at distances 0..7, own are 0, 1, 5 and 7: three of the nearest six."""
+    key = torch.arange(8)
+    data = {"distance": key[:, None].float(), "own": torch.isin(key, torch.tensor([0, 1, 5, 7]))[:, None], "key": key}
+    assert votes(collect(data, key, 8)).tolist() == [3]
+    assert votes(NearestPatches.empty(6, 3, 1, CPU)).tolist() == [0, 0, 0]
 
 
 # -- two processes ---------------------------------------------------------------------------------------------------
-def neighbours_of_rank(rank, world_size, data, parts):
-    neighbours = collect(data, torch.tensor(parts[rank], dtype=torch.int64), 3)
-    neighbours.reduce()
-    return neighbours.distance, neighbours.sample_key, neighbours.own
+def nearest_of_rank(rank, world_size, data, parts):
+    nearest = collect(data, torch.tensor(parts[rank], dtype=torch.int64), 3)
+    nearest.reduce()
+    return nearest.distance, nearest.sample_key, nearest.own
 
 
 @pytest.mark.parametrize("parts", [
@@ -110,7 +112,7 @@ def test_two_processes_equal_one(ddp_pool, parts):
     data = draw(seed=1)
     together = torch.tensor(sorted({*parts[0], *parts[1]}))
     alone = collect(data, together, 3)
-    for distance, key, own in ddp_pool.run(neighbours_of_rank, data, parts):
+    for distance, key, own in ddp_pool.run(nearest_of_rank, data, parts):
         result = torch.isfinite(alone.distance)
         assert torch.equal(distance, alone.distance)
         assert torch.equal(key[result], alone.sample_key[result])
@@ -118,24 +120,24 @@ def test_two_processes_equal_one(ddp_pool, parts):
 
 
 # -- no class without prototype --------------------------------------------------------------------------------------
-def listed(votes, nearest):
-    """Neighbour lists with so many own images, and this distance to the nearest image."""
-    neighbours = Neighbours(len(votes), CPU)
-    neighbours.own = torch.arange(6) < torch.tensor(votes)[:, None]
-    neighbours.distance = torch.tensor(nearest, dtype=torch.float64)[:, None] + torch.arange(6.0)
-    return neighbours
+def listed(own, distance):
+    """Nearest images of which so many are own, and this distance to the nearest one."""
+    nearest = NearestPatches.empty(6, len(own), 1, CPU)
+    nearest.own = torch.arange(6)[:, None] < torch.tensor(own)
+    nearest.distance = torch.tensor(distance) + torch.arange(6.0)[:, None]
+    return nearest
 
 
-@pytest.mark.parametrize(("votes", "nearest", "best"), [
+@pytest.mark.parametrize(("own", "distance", "best"), [
     ([1, 2, 0], [0.0, 5.0, 0.0], 1),  # most own images, however far
     ([2, 2, 2], [0.5, 0.1, 0.3], 1),  # then the nearest
     ([1, 1, 1], [0.0, 0.0, 0.0], 0),  # then the first
     ([0, 0, 0], [math.inf] * 3, 0),  # a class without images
 ])  # fmt: skip
-def test_the_best_prototype_of_a_lost_class_stays(votes, nearest, best):
+def test_the_best_prototype_of_a_lost_class_stays(own, distance, best):
     owner = torch.tensor([[True, False]] * 3 + [[False, True]])
     keep = torch.tensor([False, False, False, True])
-    kept, rescued = keep_one_per_class(keep, owner, listed([*votes, 6], [*nearest, 0.0]))
+    kept, rescued = keep_one_per_class(keep, owner, listed([*own, 6], [*distance, 0.0]))
     assert kept.tolist() == [unit in (best, 3) for unit in range(4)]
     assert rescued == [0]
     assert not keep[:3].any()  # the argument is left alone
@@ -185,20 +187,20 @@ def slow_votes(model, birds):
 
 def test_prune_equals_the_slow_definition():
     model, trainer = projected()
-    votes = slow_votes(model, trainer.datamodule)
-    assert 0 < (votes >= 3).sum() < 24  # the rule has something to do
+    found = slow_votes(model, trainer.datamodule)
+    assert 0 < (found >= 3).sum() < 24  # the rule has something to do
     modes = {name: part.training for name, part in model.train().named_modules()}
     report = prune(trainer, model)
     assert {name: part.training for name, part in model.named_modules()} == modes
     active = model.units().active
     for label in range(8):
         mine = slice(3 * label, 3 * label + 3)
-        if (votes[mine] >= 3).any():
-            assert torch.equal(active[mine], votes[mine] >= 3)
+        if (found[mine] >= 3).any():
+            assert torch.equal(active[mine], found[mine] >= 3)
         else:
             assert active[mine].sum() == 1
-            assert votes[mine][active[mine]] == votes[mine].max()
-    lost = (votes.view(8, 3) < 3).all(1).sum().item()
+            assert found[mine][active[mine]] == found[mine].max()
+    lost = (found.view(8, 3) < 3).all(1).sum().item()
     assert report == {"kept": active.sum().item(), "pruned": 24 - active.sum().item(), "rescued": lost}
 
 

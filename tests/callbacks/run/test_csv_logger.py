@@ -67,14 +67,6 @@ def test_header_grows_and_columns_are_sorted(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.csv"]
 
 
-def test_every_saved_row_is_on_disk_as_a_whole_line(tmp_path):
-    table = MetricsFile(tmp_path / "metrics.csv", 0)
-    for step in range(5):
-        table.log_metrics({"loss": step / 2}, step)
-        table.save()
-        assert [row["step"] for row in rows(table.path)] == [str(i) for i in range(step + 1)]
-
-
 def test_resume_drops_a_line_cut_off_by_a_crash(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n0,0.5\n9,0.25\n1")  # the last row was meant to be 10,0.125
@@ -122,12 +114,6 @@ def test_resumed_run_writes_the_same_file_as_a_straight_one(tmp_path, crash_at):
     assert [row["val/loss"] != "" for row in rows(folder / "metrics.csv")].count(True) == 4
     assert max(int(row["step"]) for row in interrupted) >= 5
     assert len({tuple(row.values()) for row in rows(folder / "metrics.csv")}) == len(straight.splitlines()) - 1
-
-
-def test_epoch_rows_are_written_however_rarely_steps_are_logged(tmp_path):
-    logger = RunCSVLogger(str(tmp_path))
-    logger.log_metrics({"train/loss": 0.5, "epoch": 0}, step=2)
-    assert rows(tmp_path / "metrics.csv") == [{"step": "2", "epoch": "0", "train/loss": "0.5"}]
 
 
 def test_fresh_run_never_touches_an_earlier_one(tmp_path):

@@ -21,4 +21,3 @@ def test_the_units_are_those_above_the_mean_over_classes(name):
     result.contributions[:] = [3.0, 2.0, 2.5]
     assert result.by_place([0, 1, 1]) == [[1, 2], [0]]  # 4.5 at the second place
     assert result.by_place([0, 0, -1]) == [[0, 1], [2]]
-    assert result.raw == pytest.approx([w * s for w, s in zip(result.weights, result.scores, strict=True)], rel=1e-4)

@@ -101,8 +101,8 @@ def test_images_and_tables_reach_the_loggers_that_take_them(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             log_images([table, board, Silent()], "media/prototypes", images, ["a", "b"], step=7)
-    rows = [["a|b", 0.123456, None, images[0]], ["<i>", 2, "x", images[1]]]
-    log_table([table, board], "tables/x", ["name", "value", "text", "picture"], rows, step=7)
+    rows = [["a|b", 0.123456, None], ["<i>", 2, "x"]]
+    log_table([table, board], "tables/x", ["name", "value", "text"], rows, step=7)
     board.finalize("success")
     result = events(tmp_path)
     assert result.Tags()["images"] == ["media/prototypes/000", "media/prototypes/001"]

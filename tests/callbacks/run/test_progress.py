@@ -66,6 +66,21 @@ def fit(folder, *callbacks, **options):
     trainer.fit(Tiny(), data, data)
 
 
+def on_screen(folder, *callbacks, width=80, often=True, **options):
+    """What a terminal of this width has shown of a training."""
+    screen = io.StringIO()
+    console = {"file": screen, "force_terminal": True, "width": width, "color_system": None}
+    bar = PhaseProgressBar(console_kwargs=console)
+    if often:
+        bar.seconds_between_losses = 0.0
+    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
+    try:
+        fit(folder, *callbacks, bar, **options)
+    finally:
+        rich.reconfigure()
+    return screen.getvalue()
+
+
 def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     fit(tmp_path, PhaseProgressBar())
@@ -81,16 +96,8 @@ def test_without_a_terminal_every_epoch_is_one_plain_line(tmp_path, capsys, monk
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_in_a_terminal_the_bar_says_where_the_run_is_in_one_line(tmp_path, capsys, width):
-    screen = io.StringIO()
-    options = {"file": screen, "force_terminal": True, "width": width, "color_system": None}
-    bar = PhaseProgressBar(console_kwargs=options)
-    bar.seconds_between_losses = 0.0
-    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
-    try:
-        fit(tmp_path, bar)
-    finally:
-        rich.reconfigure()
-    lines = [line.rstrip() for line in re.split(r"[\n\r]|\x1b\[[0-9?]*[A-Za-z]", screen.getvalue()) if line.strip()]
+    screen = on_screen(tmp_path, width=width)
+    lines = [line.rstrip() for line in re.split(r"[\n\r]|\x1b\[[0-9?]*[A-Za-z]", screen) if line.strip()]
     assert max(map(len, lines)) <= width
     training = [line for line in lines if "epoch" in line]
     assert not any("phase" in line or "…" in line for line in training)
@@ -108,15 +115,8 @@ class Forgets(Callback):
 
 
 def test_an_accuracy_of_an_earlier_epoch_is_called_the_last_one(tmp_path):
-    screen = io.StringIO()
-    options = {"file": screen, "force_terminal": True, "width": 80, "color_system": None}
-    bar = PhaseProgressBar(console_kwargs=options)
-    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
-    try:
-        fit(tmp_path, Forgets(), bar, check_val_every_n_epoch=2)
-    finally:
-        rich.reconfigure()
-    shown = re.findall(r"epoch (\d)/3 ━+ 2/2 loss 0.5 · ((?:val acc|last val) [\d.]+ %)", screen.getvalue())
+    screen = on_screen(tmp_path, Forgets(), often=False, check_val_every_n_epoch=2)
+    shown = re.findall(r"epoch (\d)/3 ━+ 2/2 loss 0.5 · ((?:val acc|last val) [\d.]+ %)", screen)
     assert set(shown) == {("2", "val acc 24.7 %"), ("3", "last val 24.7 %")}
 
 
@@ -124,16 +124,8 @@ def test_the_longest_names_fit_into_80_columns(tmp_path, monkeypatch):
     plan = PhasePlan((Phase("full_from_30", 30, {"head": 0.1}, {}), Phase("last", 30, {"head": 0.1}, {})))
     monkeypatch.setattr(Tiny, "phases", lambda _: plan)
     monkeypatch.setattr("protometry.callbacks.run.progress.in_words", lambda _: "59 min left")
-    screen = io.StringIO()
-    options = {"file": screen, "force_terminal": True, "width": 80, "color_system": None}
-    bar = PhaseProgressBar(console_kwargs=options)
-    bar.seconds_between_losses = 0.0
-    bar.refresh = lambda hard=True: RichProgressBar.refresh(bar, hard=True)
-    try:
-        fit(tmp_path, bar)
-    finally:
-        rich.reconfigure()
-    assert re.search(r"full_from_30 3/30 · epoch 3/3 ━+ 2/2 loss 0.5 · val acc 37.0 % · 59 min left", screen.getvalue())
+    last = r"full_from_30 3/30 · epoch 3/3 ━+ 2/2 loss 0.5 · val acc 37.0 % · 59 min left"
+    assert re.search(last, on_screen(tmp_path))
 
 
 def test_an_evaluation_says_how_fast_it_is(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from protometry.callbacks.run import wandb_logger
 from protometry.callbacks.run.csv_logger import RunCSVLogger
-from protometry.callbacks.run.loggers import log_images, log_table
+from protometry.callbacks.run.loggers import log_images
 from protometry.callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
 from tests.wandb_files import records, segments
 
@@ -175,13 +175,13 @@ def test_a_service_that_cannot_start_ends_logging_there_with_one_warning(offline
 
 @pytest.mark.parametrize("part", ["service", "folder of pictures"])
 def test_what_breaks_later_ends_logging_there(offline, monkeypatch, part):
-    logger, rows = RunWandbLogger(str(offline)), [[Image.new("RGB", (2, 2))]]
+    logger, picture = RunWandbLogger(str(offline)), Image.new("RGB", (2, 2))
     logger.log_metrics({"a": 1.0}, 0)
     broken = (type(wandb.run), "log") if part == "service" else (wandb, "Image")
     monkeypatch.setattr(*broken, lambda *_, **__: (_ for _ in ()).throw(BrokenPipeError("gone")))
     with pytest.warns(UserWarning, match=r"W&B failed \(BrokenPipeError: gone\)"):
-        log_table([logger], "tables/x", ["x"], rows, 1)
-    log_table([logger], "tables/x", ["x"], rows, 2)
+        log_images([logger], "media/x", [picture], ["x"], 1)
+    log_images([logger], "media/x", [picture], ["x"], 2)
     assert logger.failed
     wandb.run.finish()
 

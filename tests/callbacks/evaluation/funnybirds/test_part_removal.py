@@ -222,8 +222,8 @@ def slow_logits(model, data, i, **removed):
 
 
 def removed_from(model, birds, explainer, batch):
-    units, protocol = model.units(), FunnyBirdsProtocol("attribution", explainer, birds)
-    facts = Facts(len(birds.data.classes), False, units.active, units.owner, missing=lambda flag: None)
+    protocol = FunnyBirdsProtocol("attribution", explainer, birds)
+    facts = Facts(len(birds.data.classes), False, model.units(), tables=None, missing=lambda flag: None)
     reads = ("label_parts", "pair_importance", "kept_predictions", "part_drops", "pair_drops")
     setting = Setting(facts, frozenset((protocol.view, name) for name in reads), protocol=protocol)
     (fields,) = protocol.views(Clean(batch, Observer(model, Upsample(), 4, 1, explainer), setting))

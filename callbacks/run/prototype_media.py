@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -16,6 +16,7 @@ from torch import Tensor
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.drawing import drawing
 from protometry.callbacks.run.loggers import log_images
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.unit_view import part_in, unit_tile, unit_views
 from protometry.explanations.views import Box, png, sheet
@@ -25,10 +26,7 @@ from protometry.run_folder.atomic import write_new
 from protometry.run_folder.csv_text import csv_text
 
 TILE = 112  # longer side of each of the three pictures of a prototype, in pixels
-COLUMNS = (
-    *("unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of"),
-    "on_object",
-)
+COLUMNS = ["unit", "class", "sample_id", "row", "col", "x0", "y0", "x1", "y1", "distance", "weight", "duplicate_of"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,7 @@ class PrototypeRecord:
     """The source of one prototype.
 
     Args:
-        unit: its index.
         label: class of the source image; for multilabel data the first label that owns the prototype.
-        class_name: the same in words.
-        sample_id: the source image.
-        cell: grid row and column.
         box: inclusive pixels (x0, y0, x1, y1) of the cell in the evaluation transform's frame.
         distance: to the patch before it was copied.
         weight: of the head towards ``label``, or None for models without a weight matrix.
@@ -92,18 +86,17 @@ class PrototypeMedia(Callback):
         """Refuse an explainer that does not support the model before it is trained."""
         if stage == "fit" and self.explainer is not None:
             with evaluation_mode(pl_module):
-                choose_explainer(self.explainer, cast(InterpretableModel, pl_module))
+                choose_explainer(self.explainer, model_of(pl_module))
 
     @drawing("pictures of prototypes")
     def on_action_end(self, trainer: Trainer, module: LightningModule, action: str, report: dict[str, float]) -> None:
         """Draw after a projection, or once the last layer is solved that the phase enters with."""
-        model = cast(InterpretableModel, module)
-        plan = model.phases()
-        phase = plan.phases[plan.locate(trainer.current_epoch)[0]]
+        model = model_of(module)
+        phase = phase_of(trainer, module)
         drawn = action == FIT_HEAD if FIT_HEAD in phase.on_enter else action.startswith("project")
         if not drawn or not trainer.is_global_zero:
             return
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        datamodule = datamodule_of(trainer)
         multilabel = datamodule.capabilities("train").multi_label is True
         records = prototype_records(model, datamodule.class_names, multilabel)
         if not records:
@@ -128,16 +121,7 @@ class PrototypeMedia(Callback):
 def prototype_records(
     model: InterpretableModel, class_names: Sequence[str], multilabel: bool = False
 ) -> list[PrototypeRecord]:
-    """The active units that have a source, ordered by class and unit.
-
-    Args:
-        model: whose units are drawn, once it is projected.
-        class_names: K names.
-        multilabel: whether the data are multilabel; the class of a source image is then none of the K.
-
-    Returns:
-        One record per unit; none before the first projection.
-    """
+    """The active units that have a source, ordered by class and unit."""
     units = model.units()
     if (source := units.source) is None:
         return []
@@ -163,12 +147,7 @@ def prototype_records(
 
 
 def source_samples(records: Sequence[PrototypeRecord], dataset: Any) -> dict[str, dict[str, Tensor]]:
-    """The sources of prototypes by sample id, each read once.
-
-    Args:
-        records: the prototypes.
-        dataset: the projection images, with ``sample_ids`` in order.
-    """
+    """The sources of prototypes by sample id, each read once."""
     wanted = {record.sample_id for record in records}
     index = {sample_id: index for index, sample_id in enumerate(dataset.sample_ids) if sample_id in wanted}
     return {sample_id: dataset[index[sample_id]] for sample_id in sorted(wanted)}
@@ -181,15 +160,7 @@ def draw_tiles(
     explainer: Explainer,
     part_names: Sequence[str] = (),
 ) -> list[Image.Image]:
-    """One tile per prototype, of what it saw of its source.
-
-    Args:
-        records: what to draw.
-        samples: their sources.
-        model: in evaluation mode.
-        explainer: supports the model.
-        part_names: of the points of the samples, where they have any.
-    """
+    """One tile per prototype, of what it saw of its source."""
     tiles = []
     for record in records:
         sample = samples[record.sample_id]
@@ -201,13 +172,7 @@ def draw_tiles(
 
 
 def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 5) -> Image.Image:
-    """The tiles, one group per class.
-
-    Args:
-        records: ordered by class.
-        tiles: one per record.
-        columns: the most tiles in a line.
-    """
+    """The tiles, one group per class."""
     groups: dict[int, list[Image.Image]] = {}
     for record, tile in zip(records, tiles, strict=True):
         groups.setdefault(record.label, []).append(tile)
@@ -217,7 +182,7 @@ def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image]
 
 
 def _table(records: Sequence[PrototypeRecord], masked: Mapping[str, dict[str, Tensor]]) -> bytes:
-    rows: list[Sequence[object]] = [COLUMNS]
+    rows: list[Sequence[object]] = [[*COLUMNS, "on_object"]]
     for r in records:
         x0, y0, x1, y1 = r.box
         mask = masked[r.sample_id]["object_mask"] if masked else None

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
 from protometry.callbacks.phases.schedule import ActionListener
-from protometry.callbacks.run.media import PrototypeMedia, class_sheet, prototype_records
+from protometry.callbacks.run.prototype_media import PrototypeMedia, class_sheet, prototype_records
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import Upsample
 from protometry.lightning_modules.contract import SourceTable, UnitTable, empty_sources

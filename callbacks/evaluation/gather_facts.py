@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +24,6 @@ from protometry.metrics.facts import Facts
 from protometry.metrics.functional import Variant
 from protometry.metrics.suite import ENTRIES
 
-_MASKED_AS = {"leg": "foot"}  # group of points -> part of a label map, where the words differ
-
 
 def gather_facts(
     datamodule: Any,
@@ -34,62 +33,50 @@ def gather_facts(
     explainer: Explainer,
     variant: Variant,
 ) -> Facts:
-    """The facts that decide which metrics of the suite apply.
-
-    Args:
-        datamodule: an ``ImageDataModule``.
-        split: which of its splits.
-        model: whose units are measured.
-        output: of the model, for its shapes.
-        explainer: makes the saliency.
-        variant: of the metrics.
-    """
+    """The facts that decide which metrics of the suite apply."""
     capabilities: Capabilities = datamodule.capabilities(split)
-    units, tables = model.units(), datamodule.tables
-    threshold = threshold_of(model)
+    units, threshold, num_classes = model.units(), threshold_of(model), output.logits.shape[1]
     return Facts(
-        num_classes=output.logits.shape[1],
+        num_classes=num_classes,
         multi_label=capabilities.multi_label is True,
-        active=units.active,
-        owner=units.owner,
+        units=replace(units, vectors=None) if units.kind == "class" else units,
+        tables=_own_tables(datamodule, num_classes, units.active.device),
         missing=capabilities.missing,
-        weight=units.weight,
-        vectors=None if units.kind == "class" else units.vectors,  # weights of a class are not a prototype
         channels=None if output.latent is None else output.latent.shape[1],
         image_size=datamodule.image_size,
-        num_parts=len(tables.part_names),
-        part_groups=None if tables.part_to_group is None else _members(tables.part_to_group.tolist()),
         explained=_why_not(explainer, units.active),
         variant=variant,
         abstains="abstain" in output.extras,
         residual="residual" in output.extras,
         threshold=0.0 if threshold is None else float(threshold),
-        presence=units.presence,
-        concepts=units.concepts,
-        nameable=units.concepts is not None or units.kind in ("prototype", "feature"),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
+        training=None if _is_own(datamodule) else "the images are not of the data the model was trained on",
         decides_by_tree=isinstance(model, DecidesByTree),
-        by_cell=units.kind == "class",
-        **_class_tables(datamodule, output.logits.shape[1], units.active.device),
     )
 
 
-def _class_tables(datamodule: Any, num_classes: int, device: torch.device) -> dict[str, Any]:
-    """What is known about the classes of the model; nothing if the tables describe other classes."""
+def _is_own(datamodule: Any) -> bool:
+    """Whether the data have the classes the model was trained on."""
+    return datamodule.loading.classes is None
+
+
+def _own_tables(datamodule: Any, num_classes: int, device: torch.device) -> ClassTables:
+    """The tables of the data, without what they say about other classes than the model's."""
     tables: ClassTables = datamodule.tables
-    groups = {"concept_to_group": tables.concept_to_group.to(device)} if tables.concept_names else {}
-    if datamodule.loading.classes is not None:
-        return groups | {"training": "the images are not of the data the model was trained on"}
-    names = ("class_concepts", "class_concepts_binary", "class_attributes")
-    own = {name: getattr(tables, name) for name in names}
-    rows: dict[str, Any] = {
-        name: table.to(device) for name, table in own.items() if table is not None and len(table) == num_classes
-    }
-    parts = tables.concept_to_part
-    codes = [tables.label_map_codes.get(_MASKED_AS.get(name, name), ()) for name in tables.part_group_names]
-    rows["part_codes"] = codes
-    return rows | groups | ({} if parts is None else {"concept_to_part": parts.to(device)})
+    if not _is_own(datamodule):
+        return replace(tables, class_concepts=None, class_attributes=None, concept_to_part=None, label_map_codes={})
+
+    def own(table: Tensor | None) -> Tensor | None:
+        return None if table is None or len(table) != num_classes else table.to(device)
+
+    part = tables.concept_to_part
+    return replace(
+        tables,
+        class_concepts=own(tables.class_concepts),
+        class_attributes=own(tables.class_attributes),
+        concept_to_part=None if part is None else part.to(device),
+    )
 
 
 def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
@@ -102,7 +89,7 @@ def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
     Returns:
         None for models of other units, and for other data, whose concepts have other names.
     """
-    if units.kind != "concept" or units.concepts is None or datamodule.loading.classes is not None:
+    if units.kind != "concept" or units.concepts is None or not _is_own(datamodule):
         return None
     return [datamodule.tables.concept_names[index] for index in units.concepts[~units.active].tolist()]
 
@@ -132,8 +119,3 @@ def _why_not(explainer: Explainer, active: Tensor) -> str | None:
     if not active.any():
         return "no unit is active"
     return None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only"
-
-
-def _members(groups: Sequence[int]) -> list[list[int]]:
-    """Parts by group: [0, 1, 0] -> [[0, 2], [1]]."""
-    return [[part for part, group in enumerate(groups) if group == one] for one in sorted(set(groups))]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from protometry.callbacks.run.curves import COMPARED, HEIGHT, WIDTH, TrainingCurves, training_curves
+from protometry.callbacks.run.training_curves import COMPARED, HEIGHT, WIDTH, TrainingCurves, training_curves
 from protometry.explanations.charts import to_picture
 from protometry.lightning_modules.phases import Phase, PhasePlan
 

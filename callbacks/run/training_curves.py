@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from protometry.callbacks.run.drawing import drawing
-from protometry.callbacks.run.loggers import log_images
+from protometry.callbacks.trainer_parts import phase_of
 from protometry.explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
 from protometry.explanations.views import cut_text, png
-from protometry.lightning_modules.contract import InterpretableModel
-from protometry.lightning_modules.phases import PhasePlan
 from protometry.run_folder.atomic import write_atomic
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of the margin around its axes
-LETTERS = 14  # pixels, for the room that the names of phases take
+LETTERS = 14  # pixels, the height of letters, by which names of phases are cut
 PANELS = {  # key as logged -> factor, name, colour, line
     "loss": {"train/loss": (1.0, "training", BLUE, "o-")},
     "accuracy in %": {
@@ -36,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 class TrainingCurves(Callback):
-    """Draws ``training.png`` into the run folder after every epoch, and sends it to the loggers when a phase ends.
+    """Draws ``training.png`` into the run folder after every epoch.
 
     The figures of the epochs so far are in every checkpoint, so that a resumed run draws all of them.
     """
@@ -54,22 +52,16 @@ class TrainingCurves(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add an epoch."""
-        plan, epoch = cast(InterpretableModel, pl_module).phases(), trainer.current_epoch
+        epoch = trainer.current_epoch
         keys = [key for panel in PANELS.values() for key in panel if key in trainer.callback_metrics]
         row = {key: trainer.callback_metrics[key].item() for key in keys}
-        self.rows = [*self.rows[:epoch], {"phase": plan.phases[plan.locate(epoch)[0]].name, **row}]
+        self.rows = [*self.rows[:epoch], {"phase": phase_of(trainer, pl_module).name, **row}]
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._draw(trainer, plan)
+            self._draw(Path(trainer.default_root_dir))
 
     @drawing("curves of the training")
-    def _draw(self, trainer: Trainer, plan: PhasePlan) -> None:
-        epoch = trainer.current_epoch
-        index, _ = plan.locate(epoch)
-        picture = to_picture(training_curves(self.rows))
-        write_atomic(Path(trainer.default_root_dir) / "training.png", png(picture))
-        if epoch + 1 == trainer.max_epochs or plan.locate(epoch + 1)[0] != index or trainer.should_stop:
-            caption = f"after epoch {epoch + 1}, phase {plan.phases[index].name}"
-            log_images(trainer.loggers, "media/training", [picture], [caption], trainer.global_step - 1)
+    def _draw(self, folder: Path) -> None:
+        write_atomic(folder / "training.png", png(to_picture(training_curves(self.rows))))
 
 
 @styled

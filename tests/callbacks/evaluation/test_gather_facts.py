@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from protometry.callbacks.evaluation.facts import gather_facts
+from protometry.callbacks.evaluation.gather_facts import gather_facts
 from protometry.explanations import LRP, PRP, GradCAM, Upsample, choose_explainer
 from protometry.explanations.choice import description
 from protometry.lightning_modules import BagNet, Classifier
@@ -44,4 +44,4 @@ def test_the_weights_of_a_class_are_no_prototype():
     model = bagnet()
     facts = gather_facts(tiny_birds(), "test", model, model(torch.rand(1, 3, 32, 32)), Upsample(), "paper")
     assert model.units().vectors is not None
-    assert facts.vectors is None
+    assert facts.units.vectors is None
