@@ -47,7 +47,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     interface: Interface | None = None,
     report: bool = True,
     scores: Format | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Evaluate one checkpoint; its run folder provides everything else.
 
     Args:
@@ -83,11 +83,27 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from protometry.evaluation.request import Request
     from protometry.evaluation.trained_model import TrainedModel
 
-    how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
-    engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
-    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
-    evaluate(request, trainer, data=user_path(data) if data else None)
+    engine = Interpretability(
+        suite=suite.split(","),
+        explainer=explainer,
+        top_k=top_k,
+        variant=variant,
+        seed=seed,
+        memory_budget=memory_budget,
+        interface=interface,
+    )
+    request = Request(
+        trained=TrainedModel.of_flags(ckpt_path, data_root, allow_classes),
+        engine=engine,
+        split=split,
+        limit=limit,
+        overwrite=overwrite,
+        inference=inference,
+        report=report,
+        scores=scores,
+    )
+    result, _ = evaluate(request, trainer, data=user_path(data) if data else None)
+    return result
 
 
 def report(  # noqa: PLR0913 - every argument is a flag
@@ -118,8 +134,8 @@ def report(  # noqa: PLR0913 - every argument is a flag
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     folder = user_path(evaluation) if evaluation else trained.chosen_evaluation()
-    subject, files = trained.evaluated(folder, explainer, size)
-    print(f"report: {build_report(subject, files, user_path(output) if output else folder / 'report', limits)}")
+    explained, files = trained.evaluated(folder, explainer, size)
+    print(f"report: {build_report(explained, files, user_path(output) if output else folder / 'report', limits)}")
 
 
 def table(
@@ -305,16 +321,16 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
     _refuse_lost(crop, image, *sample)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    subject = trained.explained(explainer)
-    samples: list[Any] = samples_of(subject.datamodule.dataset(split), sample) if sample else []
+    explained = trained.explained(explainer)
+    samples: list[Any] = samples_of(explained.datamodule.dataset(split), sample) if sample else []
     unread = []
     for path in image:
         try:
-            samples.append(read_photo(path, subject.datamodule, crop or None, max_pixels))
+            samples.append(read_photo(path, explained.datamodule, crop or None, max_pixels))
         except (OSError, ValueError) as error:
             unread.append(str(error))
     if samples:
-        print("\n".join(write_explained(subject, samples, user_path(output or trained.run_folder / "explained"))))
+        print("\n".join(write_explained(explained, samples, user_path(output or trained.run_folder / "explained"))))
     if unread:
         raise ValueError(" ".join(unread))
 

@@ -1,5 +1,6 @@
 """Which earlier results answer a request: the requested memory budget decides, whatever the device."""
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,12 @@ import pytest
 from protometry.callbacks import Interpretability
 from protometry.evaluation.request import Request
 from protometry.evaluation.trained_model import TrainedModel
+from protometry.scripts import evaluate
 
 
 @pytest.mark.parametrize(
     ("asked", "earlier", "same"),
     [
-        (None, {"memory_budget": 1.0}, True),  # from before the device was recorded
-        (None, {"memory_budget": 4.0}, False),
         (None, {"memory_budget": 0.68, "device": "cpu"}, True),
         (None, {"memory_budget": 8.0, "device": "cuda"}, True),
         (None, {"memory_budget": 8.0, "device": "cpu"}, False),
@@ -28,3 +28,12 @@ def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
     request = Request(trained, engine)
     result = request.identity | {"protocol": engine.settings | earlier}
     assert request.is_done(result) == same
+
+
+def test_the_command_has_the_defaults_of_the_engine():
+    """It states them again, because its help must not import the engine."""
+    command, engine = (signature(function).parameters for function in (evaluate.run, Interpretability))
+    assert Interpretability().requested == [command["suite"].default]
+    shared = (command.keys() & engine.keys()) - {"suite"}
+    assert shared == {"explainer", "interface", "memory_budget", "seed", "top_k", "variant"}
+    assert all(command[name].default == engine[name].default for name in shared)
