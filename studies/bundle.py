@@ -17,7 +17,6 @@ from protometry.studies.questions import POINTS
 from protometry.studies.records import read
 from protometry.studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
 from protometry.studies.tasks import task_of
-from protometry.studies.tree import draw
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")
@@ -170,6 +169,10 @@ def _problems(bundle: Bundle) -> Iterator[str]:
         yield "consent.md: is empty; nobody may take part without being told what happens."
     items = [item for arm in study.arms for item in (*arm.items, *arm.checks)]
     yield from (f"study.json: the item id {name!r} is used {n} times." for name, n in _repeated(i.id for i in items))
+    for arm in study.arms:
+        for item in arm.items:
+            if item.attention is not None or (item.id in key.items and key.items[item.id].catch):
+                yield f"arm {arm.id}, item {item.id}: checks attention, and so belongs to `checks`."
     for name in sorted({item.id for item in items} ^ set(key.items)):
         yield f"key.json: the item {name!r} is {'unknown to study.json' if name in key.items else 'missing'}."
     for arm in study.arms:
@@ -200,7 +203,7 @@ def design_problems(study: Study) -> Iterator[str]:
     for arm in study.arms:
         if arm.rating == "first_disagreement" and (arm.form != "tree" or task_of(study.task, arm.form).decisions):
             yield f"arm {arm.id}: the first disagreement can only be requested in agreement with a tree."
-    yield from unknown_hypotheses(study.quality, study.task, study.arms, study.assignment, study.pages)
+    yield from unknown_hypotheses(study)
 
 
 def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
@@ -220,11 +223,6 @@ def _item_problems(study: Study, arm: Arm, item: Item) -> Iterator[str]:
             yield f"option {option.id}: a node of the path has no decision."
         if arm.form == "none" and task.options == 1 and not (option.label or option.examples):
             yield f"option {option.id} shows nothing of the decision to be judged: {SHOW_CLASS}."
-    if arm.tree:
-        try:
-            draw(arm.tree, [row.decision for row in item.options[0].rows], bool(item.decisions))
-        except ValueError as error:
-            yield f"does not fit the `tree` of its arm: {error}."
     if item.attention is not None and not 1 <= item.attention <= POINTS[task.scale]:
         yield f"asks for the answer {item.attention}, which is not on the scale."
 

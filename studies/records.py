@@ -4,77 +4,43 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance  # known to type checkers only
-    from pydantic_core import ErrorDetails
-
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+SAID = {"missing": "is missing", "unexpected_keyword_argument": "is not a known key"}
 T = TypeVar("T")
 
 
 def read(kind: type[T], value: object, where: str) -> T:
-    """Make a dataclass from JSON.
+    """Make an annotated dataclass, which may hold others, from parsed JSON.
 
     Args:
-        kind: an annotated dataclass, which may hold others.
+        kind: the dataclass.
         value: parsed JSON.
-        where: its place, for errors.
-
-    Returns:
-        The record.
+        where: its source, for errors.
 
     Raises:
         ValueError: if a field is missing, unknown, or of another type; the first of them.
 
     Example:
         >>> from protometry.studies.study import Assignment
-        >>> read(Assignment, {"people": "1", "right": 2, "wrong": 2}, "study.yaml")
+        >>> read(Assignment, {"people": 1, "right": -2, "wrong": 2}, "study.yaml")
         Traceback (most recent call last):
         ...
-        ValueError: study.yaml.people: expected to be a valid integer, but got '1'.
+        ValueError: Expected `right` of study.yaml to be at least 0, but got -2.
     """
-    try:
-        return _read(kind, value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known key"}
-        said = known.get(first["type"], f"{first['msg']}, but got {first['input']!r:.80}")
-        raise ValueError(f"{where}{_place(first)}: {said.replace('Input should be', 'expected to be')}.") from None
-
-
-def check_arguments(record: DataclassInstance) -> None:
-    """Refuse a dataclass that was made from arguments and could not be read back from JSON.
-
-    Raises:
-        ValueError: for the first value that its annotation does not allow.
-
-    Example:
-        >>> from protometry.studies.study import Assignment
-        >>> check_arguments(Assignment(people=4, right=2, wrong=-2))
-        Traceback (most recent call last):
-        ...
-        ValueError: Expected argument `wrong` to be at least 0, but got -2.
-    """
-    try:
-        _read(type(record), asdict(record))
-    except ValidationError as error:
-        first = error.errors()[0]
-        bound = re.sub(r"^\w+ should ", "", first["msg"]).replace("greater than or equal to", "at least")
-        name = _place(first).removeprefix(".")
-        raise ValueError(f"Expected argument `{name}` to {bound}, but got {first['input']!r:.80}.") from None
-
-
-def _read(kind: type[T], value: object) -> T:
     listed: Any = GenericAlias(list, (kind,))  # a dataclass alone takes no settings
-    records: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
+    try:
+        records: list[T] = TypeAdapter(listed, config=STRICT).validate_json(json.dumps([value]))
+    except ValidationError as error:
+        first = error.errors()[0]
+        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:]]
+        field = f"`{''.join(parts).removeprefix('.')}` of {where}" if parts else where
+        if first["type"] in SAID:
+            raise ValueError(f"{field} {SAID[first['type']]}.") from None
+        bound = re.sub(r"^\w+ should ", "", first["msg"]).replace("greater than or equal to", "at least")
+        raise ValueError(f"Expected {field} to {bound}, but got {first['input']!r:.80}.") from None
     return records[0]
-
-
-def _place(error: ErrorDetails) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"][1:])

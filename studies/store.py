@@ -48,6 +48,10 @@ Outcome = Literal["stored", "same", "conflict", "stale"]
 class RefusedError(Exception):
     """Somebody who may not take part: ``withdrawn`` before, or known, but from ``elsewhere``, another browser."""
 
+    def __init__(self, name: Literal["withdrawn", "elsewhere"]) -> None:
+        super().__init__(name)
+        self.name = name
+
 
 @contextmanager
 def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:

@@ -23,6 +23,7 @@ TREE_LEAVES = ("absent absent", "absent present", "present absent", "present pre
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Media = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\.(png|webp|jpg)$")]
 Count = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,8 @@ class Arm:
         control: what replaced the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether participants are asked how clear it is what a unit shows.
-        tree: the shape of the whole tree, as :mod:`protometry.studies.tree` has it; empty for no drawing of it.
         origin: model, SHA-256 of checkpoint and data, and explainer.
-        checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored. In
-            studies built before there were any, some of ``items`` are both.
+        checks: items that everybody sees among the others, to see that pages are read; no answer to them is scored.
     """
 
     id: Id
@@ -125,7 +124,6 @@ class Arm:
     control: Literal["none", "random", "shuffled"] | None = None
     similarity: Similarity = "scale"
     clarity: bool = False
-    tree: str = ""
     origin: dict[str, str] = field(default_factory=dict)
     checks: list[Item] = field(default_factory=list)
 
@@ -151,7 +149,7 @@ class Assignment:
     right: Count
     wrong: Count
     by: Literal["balanced", "forms"] = "balanced"
-    reserve_minutes: float = 60.0
+    reserve_minutes: NotNegative = 60.0
     arms: Annotated[int, Field(ge=1)] = 1
 
 
@@ -184,12 +182,12 @@ class Quality:
         margin: of equivalence, a difference of accuracies that would not matter.
     """
 
-    min_seconds: float = 2.0
-    max_focus_losses: int = 20
-    max_failed_catches: int = 0
+    min_seconds: NotNegative = 2.0
+    max_focus_losses: Count = 20
+    max_failed_catches: Count = 0
     exclude: list[Flag] = field(default_factory=list)
     family: list[str] = field(default_factory=list)
-    margin: Annotated[float, Field(gt=0)] = 0.1
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
 @dataclass(frozen=True)
@@ -197,8 +195,7 @@ class Platform:
     """Where participants come from and what they get.
 
     Attributes:
-        kind: ``prolific`` and ``mturk`` take ids from the query of the link, and lead back at the end.
-        sandbox: of MTurk, for trials without pay.
+        kind: ``prolific`` takes ids from the query of the link, and leads back at the end.
         completed: completion code.
         screened: code of those who failed the quiz twice.
         wage: per hour.
@@ -206,13 +203,12 @@ class Platform:
         bonus: paid for an accuracy above chance.
     """
 
-    kind: Literal["local", "prolific", "mturk"] = "local"
-    sandbox: bool = False
+    kind: Literal["local", "prolific"] = "local"
     completed: str = ""
     screened: str = ""
-    wage: float = 12.0
-    minutes: float = 15.0
-    bonus: float = 0.0
+    wage: NotNegative = 12.0
+    minutes: Annotated[float, Field(gt=0)] = 15.0
+    bonus: NotNegative = 0.0
 
     @property
     def pay(self) -> float:
@@ -225,7 +221,7 @@ class Study:
     """Everything a participant may see, and how participants are treated."""
 
     id: Id
-    title: str
+    title: Annotated[str, Field(pattern=r"\S")]
     seed: int
     task: TaskName
     arms: Annotated[list[Arm], Field(min_length=1)]
@@ -271,10 +267,9 @@ class Key:
     Attributes:
         study: id.
         items: by id.
-        salt: of ids and of the order in which participants see items, so that nobody can compute either from the seed;
-            empty in studies built before there was one.
+        salt: of ids and of the order in which participants see items, so that nobody can compute either from the seed.
     """
 
     study: str
     items: dict[str, ItemKey]
-    salt: str = ""
+    salt: str

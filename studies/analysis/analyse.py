@@ -54,7 +54,7 @@ class Summary:
         exclude: flags that lead to exclusion.
         family: the declared hypotheses.
         results: of all participants and of those who are kept, by arm or pair of arms, then by key.
-        bundle: path of its folder from the folder of the results; older versions always wrote into the bundle.
+        bundle: path of its folder from the folder of the results.
     """
 
     schema: Literal[1]
@@ -65,7 +65,7 @@ class Summary:
     exclude: list[str]
     family: list[str]
     results: dict[str, Any]
-    bundle: str = ".."
+    bundle: str
 
 
 def analyse(

@@ -102,17 +102,16 @@ def _graded(bundle: Bundle, arm: Arm, item: Item, visit: Visit) -> ItemAnswer:
     return ItemAnswer(visit.number, item, key, answers, right, chosen, visit.seconds)
 
 
-def failed_catches(key: ItemKey, answers: Answers, attention: int | None) -> int:
+def failed_catches(check: ItemAnswer) -> int:
     """How many attention checks of an item were not answered as expected."""
-    failed = sum(str(answers.get(name)) not in allowed for name, allowed in key.catch.items())
-    return failed + (attention is not None and answers.get("attention") != attention)
+    failed = sum(str(check.answers.get(name)) not in allowed for name, allowed in check.key.catch.items())
+    return failed + (check.item.attention is not None and check.answers.get("attention") != check.item.attention)
 
 
 def flags(bundle: Bundle, arms: list[Person], visits: list[Visit]) -> list[Flag]:
     """Reasons to doubt the answers of a participant; nothing is left out except by the rules of the study."""
     quality = bundle.study.quality
     items = [one for arm in arms for one in arm.items]
-    checked = [*items, *(one for arm in arms for one in arm.checks)]
     ratings = [
         value
         for one in items
@@ -127,8 +126,7 @@ def flags(bundle: Bundle, arms: list[Person], visits: list[Visit]) -> list[Flag]
         "straight_line": len(ratings) > 2 and len(set(ratings)) == 1,
         "fast": bool(times) and (median(times) < quality.min_seconds or sum(passed) < shortest),
         "focus_lost": sum(loss for loss in losses if isinstance(loss, int)) > quality.max_focus_losses,
-        "failed_catch": sum(failed_catches(one.key, one.answers, one.item.attention) for one in checked)
-        > quality.max_failed_catches,
+        "failed_catch": sum(failed_catches(one) for arm in arms for one in arm.checks) > quality.max_failed_catches,
         "pictures_missing": any(visit.client.get("pictures_missing") for visit in visits),
         "no_javascript": not all(visit.client.get("javascript") for visit in visits),
         "clock": any(visit.seconds is None for visit in visits),

@@ -70,8 +70,7 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     analysis = folder if (folder / "summary.json").is_file() else folder / "analysis"
     file = analysis / "summary.json"
     summary = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    place = analysis.resolve() / summary["bundle"] if "bundle" in summary else analysis.parent
-    bundle = load_bundle(place.resolve())
+    bundle = load_bundle((analysis / summary.get("bundle", "..")).resolve())
     if summary.get("hash") != bundle.hash:
         raise ValueError(
             f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {bundle.folder}`."

@@ -23,8 +23,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         ``similarity_rank_position``, the correlation of HIVE: mean rating at the model's rank against the rank,
         *negative* where they agree; ``similarity_alpha``, the agreement of people; ``similarity_rating_chosen`` and
         ``_rejected``; ``similarity_pairwise``, how often people choose the row that the model scores higher;
-        ``clarity``, how clear it is what units show. Empty where nobody rated rows. Rows that only show attention are
-        left out.
+        ``clarity``, how clear it is what units show. Empty where nobody rated rows.
     """
     results = _pairwise(people) | _clarity(people)
     rated: list[Rated] = [
@@ -32,7 +31,7 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
         for person in people
         for one in person.items
         for name in one.answers
-        if name.startswith("similarity.") and name not in one.key.catch
+        if name.startswith("similarity.")
     ]
     if not rated:
         return results
@@ -100,12 +99,7 @@ def _pairwise(people: list[Person]) -> dict[str, Result]:
 def _clarity(people: list[Person]) -> dict[str, Result]:
     """Mean over participants of how clear units are."""
     given = [
-        [
-            (one, one.number(name))
-            for one in person.items
-            for name in one.answers
-            if name.startswith("clarity.") and name.replace("clarity", "similarity") not in one.key.catch
-        ]
+        [(one, one.number(name)) for one in person.items for name in one.answers if name.startswith("clarity.")]
         for person in people
     ]
     cells, values = [[one for one, _ in some] for some in given], [[rating for _, rating in some] for some in given]

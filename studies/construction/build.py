@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from protometry.command_line.messages import counted
 from protometry.studies.bundle import Bundle, design_problems, read_consent, write_bundle
 from protometry.studies.construction.drawing import Drawing
 from protometry.studies.construction.method import Method, Subject
-from protometry.studies.records import check_arguments
+from protometry.studies.records import read
 from protometry.studies.study import (
     Arm,
     Assignment,
@@ -31,10 +30,6 @@ from protometry.studies.study import (
 from protometry.studies.tasks import task_of
 
 PAGES, QUALITY, PLATFORM = Pages(), Quality(), Platform()
-NOT_NEGATIVE = (  # in new studies; those that earlier versions built are still read
-    *("assignment.reserve_minutes", "quality.min_seconds", "quality.max_focus_losses", "quality.max_failed_catches"),
-    *("platform.wage", "platform.bonus"),
-)
 
 
 def build(  # noqa: PLR0913
@@ -100,17 +95,8 @@ def command(**arguments: Any) -> str:
 
 def _check(study: Study, arms: list[Method], items: int) -> None:
     """Refuse what needs no model to be seen, since models take time."""
-    check_arguments(study)
+    read(Study, asdict(study), "the arguments")
     platform, assignment = study.platform, study.assignment
-    if not study.title.strip():
-        raise ValueError("Expected argument `title` to be what participants see above all pages, but it is empty.")
-    for name in NOT_NEGATIVE:
-        if (value := attrgetter(name)(study)) < 0:
-            raise ValueError(f"Expected argument `{name}` to be at least 0, but got {value}.")
-    if study.quality.margin >= 1:
-        raise ValueError(f"Expected argument `quality.margin` to be below 1, but got {study.quality.margin}.")
-    if platform.minutes <= 0:
-        raise ValueError(f"Expected argument `platform.minutes` to be above 0, but got {platform.minutes}.")
     needed = {"completed": platform.completed, "screened": platform.screened or not study.pages.quiz}
     if platform.kind == "prolific" and (missing := [f"`platform.{name}`" for name, code in needed.items() if not code]):
         raise ValueError(
@@ -161,8 +147,7 @@ def _arm(
         raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
     chosen.sort(key=lambda item: item.id)
     accuracy = round(subject.accuracy, 1)
-    facts = (subject.shape(), subject.origin(), extra)
-    return Arm(method.id, method.form, accuracy, chosen, preview, *_asked(method), *facts)
+    return Arm(method.id, method.form, accuracy, chosen, preview, *_asked(method), subject.origin(), extra)
 
 
 def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:

@@ -206,14 +206,6 @@ class Subject:
         assert self.tree is not None  # looked at before
         return path(self.tree, self.seen.scores[index])
 
-    def shape(self) -> str:
-        """The shape of the whole tree, as :mod:`protometry.studies.tree` has it; empty for a model without one."""
-
-        def word(node: Node | None) -> str:
-            return "l" if node is None or node.unit is None else f"n{word(node.absent)}{word(node.present)}"
-
-        return word(self.tree) if self.method.form == "tree" else ""
-
     def _can_be_shown(self, index: int) -> bool:
         steps, leaf = self.path(index)
         return leaf.label == self.seen.predicted[index] and self.task.split(steps) is not None

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,17 +22,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protometry.studies.bundle import FILES, Bundle, bundle_hash
-from protometry.studies.flow import Step, steps
+from protometry.studies.flow import Status, Step, steps
 from protometry.studies.form import Form
 from protometry.studies.participants import Participant
 from protometry.studies.questions import read_answers
 from protometry.studies.server.forms import is_token, read_form, token_of
 from protometry.studies.server.pages import MEDIA_TYPES, Pages, fields_of
-from protometry.studies.server.platforms import UNPAID, WayBack, arrival, security_policy, way_back
+from protometry.studies.server.platforms import UNPAID, arrival, way_back
 from protometry.studies.store import RefusedError, Store
 
-OLD_COOKIE = "participant"  # of people who began before every database had a cookie of its own
-HEADERS = {
+HEADERS = {  # nothing from elsewhere, and in no frame
+    "Content-Security-Policy": ("default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -85,12 +86,9 @@ class Application:
 
     def join(self, request: Request, form: Form | None = None) -> Response:
         """``POST /join``: a place in the study, the same for the same person; ``GET`` asks whether to start."""
-        platform = self.bundle.study.platform
-        comes = arrival(platform, request.query_params)
+        comes = arrival(self.bundle.study.platform, request.query_params)
         if comes is None:
             return page(self.pages.message("landing"), 400)
-        if comes.is_preview:
-            return page(self.pages.message("preview"))
         who = self._known(request)
         is_same = who is not None and comes.external in (None, who.external)
         if form is None and not is_same:  # previews of links and programs that follow them take no place
@@ -100,17 +98,12 @@ class Application:
             try:
                 who = self.store.join(*about)
             except RefusedError as reason:
-                return self.end(str(reason), 403)
+                return self.end(reason.name, 403)
         if who is None:
             return page(self.pages.message("full"))
         response = RedirectResponse("/p", 303)
         age, secure = 30 * 86400, request.url.scheme == "https"
-        if platform.kind == "mturk":  # in a frame of another site, where browsers keep only cookies of this kind
-            response.set_cookie(self.store.cookie, who.id, age, httponly=True, samesite="none", secure=True)
-            name, value = response.raw_headers[-1]
-            response.raw_headers[-1] = (name, value + b"; Partitioned")
-        else:
-            response.set_cookie(self.store.cookie, who.id, age, httponly=True, samesite="lax", secure=secure)
+        response.set_cookie(self.store.cookie, who.id, age, httponly=True, samesite="lax", secure=secure)
         return response
 
     def show(self, request: Request) -> Response:
@@ -173,21 +166,18 @@ class Application:
         self.store.withdraw(who)
         response = RedirectResponse("/withdrawn", 303)
         response.delete_cookie(self.store.cookie)
-        response.delete_cookie(OLD_COOKIE)
         return response
 
     def withdrawn(self, request: Request) -> Response:
         """``GET /withdrawn``: after withdrawing, when nothing is known of the person any more."""
         return self.end("withdrawn")
 
-    def end(
-        self, name: str, status: int = 200, code: str = "", back: WayBack | None = None, token: str = ""
-    ) -> Response:
+    def end(self, name: Status | Literal["elsewhere"], status: int = 200, token: str = "") -> Response:
         """A page at which the study ends, with the way back to the platform."""
-        kind = self.bundle.study.platform.kind
-        hint = self.pages.say["messages"]["return"].get(kind, "") if name in UNPAID else ""
-        back = back or way_back(self.bundle.study.platform, "withdrawn", None)[1]
-        return page(self.pages.message(name, code=code, back=back, hint=hint, withdraw=token), status)
+        platform = self.bundle.study.platform
+        code, link = way_back(platform, "withdrawn" if name == "elsewhere" else name)
+        is_unpaid = platform.kind == "prolific" and name in UNPAID
+        return page(self.pages.message(name, code=code, link=link, is_unpaid=is_unpaid, withdraw=token), status)
 
     def done(self, request: Request) -> Response:
         """``GET /done``: the end, with the code of the platform."""
@@ -196,8 +186,7 @@ class Application:
             return page(self.pages.message("unknown"), 403)
         if who.status == "active":
             return RedirectResponse("/p", 303)
-        code, back = way_back(self.bundle.study.platform, who.status, who.session)
-        return self.end(who.status, code=code, back=back, token=self.tokens(who, 0)[1])
+        return self.end(who.status, token=self.tokens(who, 0)[1])
 
     def picture(self, request: Request) -> Response:
         """``GET /media/<name>``: a picture of the study, and no other file."""
@@ -220,7 +209,7 @@ class Application:
         return JSONResponse({"database": "ok", "study": "ok" if unchanged else "changed"}, 200 if unchanged else 503)
 
     def _known(self, request: Request) -> Participant | None:
-        name = request.cookies.get(self.store.cookie) or request.cookies.get(OLD_COOKIE)
+        name = request.cookies.get(self.store.cookie)
         return None if not name else self.store.find(name)
 
 
@@ -248,7 +237,7 @@ def page(content: str, status: int = 200, headers: dict[str, str] | None = None)
 
 def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
     """The application."""
-    application, policy = Application(bundle, store), security_policy(bundle.study.platform)
+    application = Application(bundle, store)
 
     def handler(function: Callable[..., Response], form: bool = False) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -288,7 +277,7 @@ def make_app(bundle: Bundle, store: Store, hosts: list[str]) -> Starlette:
             Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
         ],
         middleware=[
-            Middleware(WithHeaders, headers={"Content-Security-Policy": policy, **HEADERS}),
+            Middleware(WithHeaders, headers=HEADERS),
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         ],
         exception_handlers={HTTPException: refused},

@@ -13,13 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from protometry.studies.bundle import Bundle, pictures
 from protometry.studies.flow import Step, expected
 from protometry.studies.questions import NO_SWITCH, Answers, letters
-from protometry.studies.server.platforms import WayBack
 from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
-from protometry.studies.tree import draw
 
-NO_WAY_BACK = WayBack()
 EMPTY: dict[str, Any] = {
     "tokens": ("", ""), "given": {}, "errors": {}, "note": None, "earlier": {}, "read_only": False, "single": False,
 }  # fmt: skip
@@ -47,24 +44,16 @@ class Pages:
             "say": self.say,
             "letters": letters(self.say),
             "labels": any(labels),
-            "draw": draw,
         }
 
     def message(
-        self,
-        name: str,
-        *,
-        start: str = "",
-        code: str = "",
-        back: WayBack = NO_WAY_BACK,
-        hint: str = "",
-        withdraw: str = "",
+        self, name: str, *, start: str = "", code: str = "", link: str = "", is_unpaid: bool = False, withdraw: str = ""
     ) -> str:
         """A page with a message of the texts; ``start`` is where its button leads, ``withdraw`` the token for it."""
-        message = self.say["messages"][name]
-        facts = {"message": message, "start": start, "code": code, "back": back, "hint": hint, "single": False}
-        facts["closing"] = name == "completed"
-        return self._render("message.html", **facts, withdraw=withdraw)
+        return self._render(
+            "message.html", name=name, start=start, code=code, link=link, is_unpaid=is_unpaid, withdraw=withdraw,
+            single=False,
+        )  # fmt: skip
 
     def step(  # noqa: PLR0913
         self, way: list[Step], index: int, tokens: tuple[str, str], *,

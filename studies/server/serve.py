@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,9 +86,6 @@ def command(
     with open_store(database, bundle) as store, _listening(host, port) as listening:
         name = f"[{host}]" if ":" in host else host
         hosts = [host, name, "127.0.0.1", "localhost", *([public_host] if public_host else [])]
-        if not bundle.key.salt:
-            old = "was built by an older version: its ids can be computed from its seed. Build a new study again."
-            print(f"{folder} {old}", file=sys.stderr)
         print(f"{bundle.study.title}: http://{name}:{listening.getsockname()[1]}/ (answers in {database})", flush=True)
         config = uvicorn.Config(
             make_app(bundle, store, hosts), http=Punctual, ws="none", log_level="warning", server_header=False,

@@ -148,10 +148,10 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
 def test_declared_hypotheses_may_be_all_results_that_are_tested(tmp_path, task):
     bundle = make_bundle(tmp_path, task, "units", arm={"similarity": "pairwise"}, others=1)
     answered(tmp_path, *[Observer("noisy")] * 4)
-    study, results = bundle.study, analyse(tmp_path)["results"]["all"]
+    results = analyse(tmp_path)["results"]["all"]
     every = {f"{arm}/{key}": one["details"] for arm, entries in results.items() for key, one in entries.items()}
     result = {name for name, details in every.items() if default_test(details)}
-    assert set(hypotheses(study.task, study.arms, study.assignment, study.pages)) == result
+    assert set(hypotheses(bundle.study)) == result
 
 
 def test_flags_and_declared_exclusions(tmp_path):

@@ -33,7 +33,6 @@ from protometry.studies.server.pages import Pages as ShownPages
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
-from protometry.studies.tree import draw
 from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.studies.toy import TASKS
 from tests.tiny_runs import ROOT
@@ -132,8 +131,6 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
         key = bundle.key.items[item.id]
         index = seen.sample_ids.index(key.image)
         steps, leaf = path(grow(run.model), seen.scores[index])
-        decided = [row.decision for row in item.options[0].rows]
-        assert draw(bundle.study.arms[0].tree, decided, task == "distinction").nodes == run.model.tree.nodes
         assert leaf.label == seen.predicted[index]
         rows = item.options[0].rows
         open_steps = 2 if task == "distinction" else 0
@@ -401,21 +398,24 @@ MISSING = Method("main", Path("none.ckpt"))
     ("given", "message"),
     [
         ({"quality": Quality(family=["main/study/agreement_totl"])}, "Did you mean 'main/study/agreement_total'"),
-        ({"quality": Quality(max_focus_losses=-1)}, "`quality.max_focus_losses` to be at least 0, but got -1"),
-        ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` to be at least 0, but got -1"),
-        ({"quality": Quality(margin=2)}, "`quality.margin` to be below 1, but got 2"),
-        ({"assignment": replace(PLACES, people=0)}, "`assignment.people` to be at least 1, but got 0"),
-        ({"assignment": replace(PLACES, right=-1)}, "`assignment.right` to be at least 0, but got -1"),
-        ({"assignment": replace(PLACES, reserve_minutes=-1)}, "`assignment.reserve_minutes` to be at least 0"),
+        (
+            {"quality": Quality(max_focus_losses=-1)},
+            "`quality.max_focus_losses` of the arguments to be at least 0",
+        ),
+        ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` .* to be at least 0, but got -1"),
+        ({"quality": Quality(margin=2)}, "`quality.margin` .* to be less than 1, but got 2"),
+        ({"assignment": replace(PLACES, people=0)}, "`assignment.people` .* to be at least 1, but got 0"),
+        ({"assignment": replace(PLACES, right=-1)}, "`assignment.right` .* to be at least 0, but got -1"),
+        ({"assignment": replace(PLACES, reserve_minutes=-1)}, "`assignment.reserve_minutes` .* to be at least 0"),
         ({"assignment": replace(PLACES, arms=2)}, "a participant cannot see 2 of 1 arms"),
         ({"assignment": replace(PLACES, by="forms"), "items": 3}, "`items`, 3, cannot be divided into forms of 2"),
-        ({"platform": Platform(wage=-1)}, "`platform.wage` to be at least 0, but got -1"),
-        ({"platform": Platform(minutes=0)}, "`platform.minutes` to be above 0, but got 0"),
+        ({"platform": Platform(wage=-1)}, "`platform.wage` .* to be at least 0, but got -1"),
+        ({"platform": Platform(minutes=0)}, "`platform.minutes` .* to be greater than 0, but got 0"),
         ({"platform": Platform("prolific")}, "`platform.completed` and `platform.screened` with"),
         ({"platform": Platform("prolific", completed="C"), "pages": Pages(quiz=False)}, "none.ckpt is not a file"),
-        ({"title": " "}, "`title` to be what participants see above all pages, but it is empty"),
-        ({"id": "Birds of 2026"}, "`id` to match pattern .*, but got 'Birds of 2026'"),
-        ({"arms": []}, "`arms` to have at least 1 item"),
+        ({"title": " "}, "`title` .* to match pattern"),
+        ({"id": "Birds of 2026"}, "`id` .* to match pattern .*, but got 'Birds of 2026'"),
+        ({"arms": []}, "`arms` .* to have at least 1 item"),
         ({"arms": [MISSING, MISSING]}, "the id 'main' is used 2 times"),
         ({"arms": [replace(MISSING, rows=0)]}, "`rows` at least 1"),
         ({"items": -1}, "`items` to be at least 1, but got -1"),

@@ -47,8 +47,6 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 class Site:
     """A served study, and a browser that visits it."""
 
-    host = HOST
-
     def __init__(self, folder, **options):
         self.bundle = make_bundle(folder / "study", **options)
         self.database = folder / "answers.sqlite"
@@ -60,7 +58,7 @@ class Site:
         async def request():
             transport = httpx.ASGITransport(self.app)
             jar = self.cookies if cookies is None else cookies
-            async with httpx.AsyncClient(transport=transport, base_url=self.host, cookies=jar) as client:
+            async with httpx.AsyncClient(transport=transport, base_url=HOST, cookies=jar) as client:
                 response = await client.request(method, path, **options)
                 jar.update(client.cookies)
                 return response
@@ -153,9 +151,8 @@ def test_several_arms_are_answered_one_after_the_other(tmp_path):
     assert {tuple(who.arms) for who in people} == {("main", "other0"), ("other0", "main")}
 
 
-@pytest.mark.parametrize("kind", ["prolific", "mturk"])
-def test_simulated_people_come_from_the_platform_of_the_study(tmp_path, kind):
-    bundle = make_bundle(tmp_path / "study", platform=Platform(kind, completed="C1"))
+def test_simulated_people_come_from_the_platform_of_the_study(tmp_path):
+    bundle = make_bundle(tmp_path / "study", platform=Platform("prolific", completed="C1"))
     for fast in (False, True):
         assert simulate(bundle.folder, tmp_path / f"{fast}.sqlite", Observer("noisy"), 2, fast) == 2
         _, people, _ = read_database(tmp_path / f"{fast}.sqlite")
@@ -495,34 +492,6 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
     assert "C1" not in site.get("/p").text
     site.post(site.form(comments=""))
     assert 'href="https://app.prolific.com/submissions/complete?cc=C1%26X"' in site.get("/p").text
-
-
-def test_mturk_previews_frames_and_pays_people(tmp_path):
-    site = Site(tmp_path, platform=Platform("mturk", sandbox=True, completed="C1"))
-    site.host = "https://study.test"
-    link = "/join?workerId=W1&hitId=H&turkSubmitTo=https%3A%2F%2Fworkersandbox.mturk.com&assignmentId="
-    preview = site.get(link + "ASSIGNMENT_ID_NOT_AVAILABLE")
-    assert "after you have accepted" in preview.text
-    assert "<form" not in preview.text
-    assert not site.cookies
-    for wrong in (link + "a b", link, f"{link}A1".replace("mturk.com", "mturk.com.example"), "/join?assignmentId=A1"):
-        assert site.get(wrong).status_code == 400
-    assert read_database(site.database)[1] == []
-    response = site.send("POST", f"{link}A1", headers=FORM)
-    cookie = response.headers["set-cookie"].lower()
-    assert {"samesite=none", "secure", "httponly", "partitioned"} <= set(cookie.split("; "))
-    assert (site.who().external, site.who().session) == ("W1", "A1")
-    policy = response.headers["content-security-policy"]
-    assert "frame-ancestors https://worker.mturk.com https://workersandbox.mturk.com;" in policy
-    assert "form-action 'self' https://workersandbox.mturk.com;" in policy
-    site.get(f"{link}A2")  # given back, and accepted again
-    assert site.who().session == "A2"
-    site.answer_until("comments")
-    assert "externalSubmit" not in site.get("/done").text
-    site.post(site.form(comments=""))
-    end = site.get("/p").text
-    assert '<form method="post" action="https://workersandbox.mturk.com/mturk/externalSubmit">' in end
-    assert 'name="assignmentId" value="A2"' in end
 
 
 def test_failed_quiz_refused_consent_and_withdrawal(tmp_path):

@@ -65,23 +65,6 @@ def test_several_arms_stand_equally_often_in_every_place_and_show_other_images(t
         assert {step.arm.id for step in way if step.item and step.number <= 4} == {who.arms[0]}
 
 
-def test_everybody_gets_equally_many_items_that_show_attention(tmp_path):
-    """Two of ten right and two of ten wrong predictions show attention: of five and five, everybody gets one each."""
-    bundle = make_bundle(tmp_path, items=20, assignment={"right": 5, "wrong": 5})
-    items = [replace(item, attention=1 if place in (0, 1, 10, 11) else None)
-             for place, item in enumerate(bundle.study.arms[0].items)]  # fmt: skip
-    study = replace(bundle.study, arms=[replace(bundle.study.arms[0], items=items)])
-    asked = {item.id for item in items if item.attention}
-    seen: Counter[str] = Counter()
-    for number in range(8):
-        chosen = choose_items(study, study.arms, bundle.key, seen, str(number))
-        seen.update(chosen)
-        assert (len(set(chosen)), len(asked & set(chosen))) == (10, 2)
-    assert set(seen.values()) == {4}
-    odd = replace(study, assignment=replace(study.assignment, right=3, wrong=1))
-    assert len({len(asked & set(choose_items(odd, odd.arms, bundle.key, seen, str(n)))) for n in range(8)}) == 1
-
-
 def test_nobody_sees_the_photo_of_a_check_twice(tmp_path):
     """It is an item of the other arm, where it is left out."""
     bundle = make_bundle(tmp_path, items=24, assignment={"arms": 2}, others=1)

@@ -28,7 +28,6 @@ from protometry.studies.study import (
 from protometry.studies.tasks import task_of
 
 ROWS = 3
-TREES = {0: "nlnlnll", 3: "nlnlnlnnllnll"}  # shapes that three decisions lead to the end of, or to three more
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 
 
@@ -95,8 +94,7 @@ def make_bundle(
     shown = [make_item(f"i{number}", task, form, pictures) for number in range(items)]
     examples = [make_item(f"p{number}", task, form, pictures) for number in range(2)]
     preview = [Example(item, item is examples[0], make_key(item, task, form, 0).answer) for item in examples]
-    tree = TREES[task_of(task, form).decisions] if form == "tree" else ""
-    arms = [Arm("main", form, 80.0, shown, preview, **{"tree": tree, **(arm or {})})]
+    arms = [Arm("main", form, 80.0, shown, preview, **(arm or {}))]
     for name in range(others):
         again = [replace(item, id=f"{name}{item.id}") for item in shown]
         arms.append(replace(arms[0], id=f"other{name}", items=again))
@@ -104,5 +102,5 @@ def make_bundle(
     fields.setdefault("pages", Pages(output=task_of(task, form).options > 1, demographics=True))
     study = Study("toy", "A toy study", 0, task, arms, places, **fields)
     keys = {item.id: make_key(item, task, form, number) for one in arms for number, item in enumerate(one.items)}
-    key = Key("toy", keys)
+    key = Key("toy", keys, "")
     return write_bundle(folder, study, key, "We ask you about photos.\n\nYou may stop at any time.\n", pictures.files)
