@@ -19,13 +19,13 @@ from protometry.command_line.parser import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {
-    "build": ("build a study from checkpoints", "protometry.studies.construction"),
+    "build": ("build a study from checkpoints", "protometry.studies.construction.build"),
     "hive": ("build one of the 19 studies of HIVE from a checkpoint", "protometry.studies.construction.hive"),
     "plan": ("sample size, power, duration and cost of a study", "protometry.studies.sample_size"),
     "serve": ("serve a study to participants", "protometry.studies.server.serve"),
-    "single_file": ("write a study as files that need no server", "protometry.studies.single_file"),
+    "single_file": ("write a study as files that need no server", "protometry.studies.single_file.write"),
     "simulate": ("let simulated participants take part in a study", "protometry.studies.simulation.simulate"),
-    "analyse": ("write the results of a study, and print those that are tested", "protometry.studies.analysis"),
+    "analyse": ("write the results of a study, and print those that are tested", "protometry.studies.analysis.analyse"),
 }
 EXTRA = {"starlette", "uvicorn", "httpx"}
 

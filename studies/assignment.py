@@ -29,14 +29,9 @@ def arm_orders(study: Study) -> list[list[Arm]]:
 
 
 def choose_items(study: Study, arms: list[Arm], key: Key, shown: Counter[str], seed: str) -> list[str]:
-    """Items of a new participant in their order.
+    """Items of a new participant in their order, which the seed decides.
 
-    Args:
-        study: with its assignment.
-        arms: of the participant, in their order.
-        key: says which predictions are right.
-        shown: how many participants who finished or are still taking part have each item.
-        seed: of the participant; decides the order only.
+    ``shown`` is how many participants who finished or are still taking part have each item.
 
     Returns:
         Ids, arm by arm: of the form that is least filled, or the items of right and of wrong predictions that were

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ from protometry.studies.tasks import task_of
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")
+PLACEHOLDERS = re.compile(r"\b(?:NAME|INSTITUTION|COMMITTEE|NUMBER|ADDRESS)\b")  # of configs/study/consent.md
+PLACEHOLDER_CODE = "FILL-IN"  # a completion code of configs/study/cub200.yaml
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,6 @@ class Bundle:
     """A study that was read and checked.
 
     Attributes:
-        folder: where it lies.
         study: what participants may see.
         key: what they may not.
         consent: text of the consent page; paragraphs are divided by empty lines.
@@ -43,6 +45,17 @@ class Bundle:
     def media(self) -> set[str]:
         """Names of the media that the study shows."""
         return {name for arm in self.study.arms for item in _all_items(arm) for name in pictures(item)}
+
+    def placeholders(self) -> str:
+        """Which files still hold which words of the example in configs/study, as one line; empty if none do."""
+        found = []
+        if words := dict.fromkeys(PLACEHOLDERS.findall(self.consent)):
+            found.append(f"{self.folder}/consent.md still has {', '.join(words)} of the example")
+        codes = [name for name in ("completed", "screened") if getattr(self.study.platform, name) == PLACEHOLDER_CODE]
+        if codes:
+            names = " and ".join(f"platform.{name}" for name in codes)
+            found.append(f"{self.folder}/study.json still has {PLACEHOLDER_CODE} as {names}")
+        return "; ".join(found)
 
 
 def media_name(content: bytes, suffix: str) -> str:
@@ -60,17 +73,9 @@ def bundle_hash(folder: Path) -> str:
 
 
 def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict[str, bytes]) -> Bundle:
-    """Write a study and check it; the same study gives the same bytes.
+    """Write a study into a new or empty folder, and check it; the same study gives the same bytes.
 
-    Args:
-        folder: new or empty.
-        study: what participants may see.
-        key: what they may not; its file can be read by its owner only.
-        consent: text of the consent page.
-        media: contents by :func:`media_name`; those that the study shows are written.
-
-    Returns:
-        The study as :func:`load_bundle` reads it.
+    Of ``media``, contents by :func:`media_name`, those that the study shows are written.
 
     Raises:
         ValueError: if the folder is not empty, or something is wrong with the study; nothing of it remains then.
@@ -113,9 +118,6 @@ def read_consent(file: Path) -> str:
 
 def load_bundle(folder: Path) -> Bundle:
     """Read and check a study.
-
-    Returns:
-        The study.
 
     Raises:
         ValueError: if a file is missing, broken or changed, or the study could not be run; every problem in one line.

@@ -22,7 +22,6 @@ class Step:
     Attributes:
         page: its name, part of the names of its answers; ``item`` for a photo.
         arm: that it belongs to; the first one for pages before any.
-        questions: in their order.
         item: as this participant sees it: options and rows in an order of their own.
         number: of the photo, or of the warm-up card, from 1.
     """
@@ -125,13 +124,7 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
 
 
 def page_questions(study: Study, page: str, arm: Arm) -> list[Question]:
-    """The questions on a page without a photo.
-
-    Args:
-        study: whose questions.
-        page: such as ``consent``, ``quiz`` or ``understanding.intro``.
-        arm: that it is about.
-    """
+    """The questions on a page without a photo."""
     say = texts(study.language)
     ask = say["questions"]
     if page == "consent":

@@ -22,15 +22,6 @@ class Participant:
         number: from 1; decides the seed.
         id: random, 128 bits; known to the participant's browser only.
         external: id on the platform that sent the participant.
-        session: id of the session there.
-        arms: that the participant sees, in their order.
-        items: their ids, in order.
-        seed: of all that is random.
-        step: index of the current page.
-        status: active until the end.
-        joined: time of the server.
-        last: time of the last answer.
-        agent: the browser, as it calls itself.
     """
 
     number: int
@@ -67,13 +58,8 @@ class Visit:
     """An answered page.
 
     Attributes:
-        number: of the participant.
-        step: index of the page.
-        name: of the page.
         seconds: from its first display to its answer; None where a clock was set back.
         client: what the browser claims.
-        item: that was shown.
-        answers: by question.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Questions, and answers read from what a browser sends."""
+"""Questions, and what a browser sends: forms, and the answers read from them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from protometry.studies.texts import texts
 
 MAX_TEXT = 2000  # characters
 POINTS = {"belief": 4, "similarity": 4, "alike": 2, "confidence": 5}  # of some scales
+CLIENT = ("seconds", "focus_losses", "helps", "javascript", "pictures_missing")
+COUNT = re.compile(r"[0-9]{1,9}")
 NUMBER = re.compile(r"([0-9]{1,3}(?:[.,][0-9]{1,2})?) ?%?")
 
 Answer = int | float | str | list[str] | None
@@ -27,7 +29,6 @@ class Question:
         name: of the field, and of the answer in the results.
         kind: ``scale`` is answered by its point, from 1; ``choice`` by the value of an option; ``accuracy`` by a number
             of percent or the tick "would not switch", which is the answer -1.
-        text: of the question.
         options: value and text of each answer.
         required: whether the page can be left without it.
         detail: text below the question, before the field of ``accuracy``.
@@ -46,6 +47,32 @@ class Question:
 NO_SWITCH = -1
 
 
+@dataclass(frozen=True)
+class Form:
+    """A form that was sent.
+
+    Attributes:
+        step: index of the page it is the form of; -1 if it does not say.
+        client: what the browser claims of the visit; counts, and None for what is not a count.
+        answers: names and values of all other fields, in order.
+    """
+
+    step: int
+    token: str
+    client: dict[str, object]
+    answers: list[tuple[str, str]]
+
+
+def form_of(fields: list[tuple[str, str]]) -> Form:
+    """A form from its fields, in the order sent."""
+    own = {name: value for name, value in reversed(fields) if name in ("step", "token", *CLIENT)}
+    client: dict[str, object] = {name: _count(own.get(name, "")) for name in CLIENT}
+    client |= {name: bool(client[name]) for name in ("javascript", "pictures_missing")}
+    answers = [(name, value) for name, value in fields if name not in own]
+    step = _count(own.get("step", ""))
+    return Form(-1 if step is None else step, own.get("token", ""), client, answers)
+
+
 def letters(say: dict[str, Any]) -> list[str]:
     """Names of the options of an item."""
     return [say["items"]["option"].format(letter=letter) for letter in "ABCD"]
@@ -55,11 +82,6 @@ def read_answers(
     questions: list[Question], fields: Iterable[tuple[str, str]], language: str
 ) -> tuple[Answers, dict[str, str]]:
     """Read what a browser sent.
-
-    Args:
-        questions: of the page.
-        fields: names and values, in the order sent; those that are not answers are already taken out.
-        language: of the messages.
 
     Returns:
         Answers by name, None where an optional one was not given, and messages by name where something is wrong.
@@ -98,3 +120,7 @@ def _read_one(question: Question, value: str, tick: list[str]) -> tuple[Answer, 
     if value not in dict(question.options):
         return None, "unknown"
     return int(value) if question.kind == "scale" else value, ""
+
+
+def _count(value: str) -> int | None:
+    return int(value) if COUNT.fullmatch(value) else None

@@ -17,11 +17,6 @@ T = TypeVar("T")
 def read(kind: type[T], value: object, where: str) -> T:
     """Make an annotated dataclass, which may hold others, from parsed JSON.
 
-    Args:
-        kind: the dataclass.
-        value: parsed JSON.
-        where: its source, for errors.
-
     Raises:
         ValueError: if a field is missing, unknown, or of another type; the first of them.
 

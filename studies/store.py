@@ -55,11 +55,9 @@ class RefusedError(Exception):
 
 @contextmanager
 def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:
-    """The database of a study for one process alone, closed at the end.
+    """The database of a study for one process alone, made if missing, and closed at the end.
 
-    Args:
-        file: of the database, on a local disk; made if missing. ``<file>.lock`` is locked while it is open.
-        bundle: the study it belongs to.
+    It belongs on a local disk; ``<file>.lock`` is locked while it is open.
 
     Raises:
         ValueError: if it is not a database of answers, another process has it open, or it belongs to another study.
@@ -101,10 +99,6 @@ def _check_file(file: Path) -> None:
 
 class Store:
     """Reads and writes the database of one study.
-
-    Args:
-        file: of the database; made if missing.
-        bundle: the study it belongs to.
 
     Raises:
         ValueError: if the database belongs to another study, or to another version of this one.
@@ -179,12 +173,6 @@ class Store:
 
         The arms follow the order with the fewest participants who finished or are still taking part, among the orders
         whose arms all have a place; ties by the order of the study.
-
-        Args:
-            external: id on the platform.
-            session: id of this participation there.
-            agent: the browser, as it calls itself.
-            browser: id of the participant that the browser is known as.
 
         Raises:
             RefusedError: if the person has withdrawn, or is known from another browser.

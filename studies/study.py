@@ -102,13 +102,9 @@ class Arm:
     """One method as it is shown.
 
     Attributes:
-        id: of the arm, part of result keys.
-        form: of its explanations.
         accuracy: of the model in percent; participants read it in the questions about the trade-off.
-        items: that participants get theirs from.
         preview: one example with a right and one with a wrong prediction.
         rating: whether every row is rated, or participants name the first row that they disagree with (tree).
-        control: what replaced the explanation, for the tables.
         similarity: how rows are rated: on four points, alike or not, or by which of two rows is more alike.
         clarity: whether participants are asked how clear it is what a unit shows.
         origin: model, SHA-256 of checkpoint and data, and explainer.
@@ -243,7 +239,6 @@ class ItemKey:
 
     Attributes:
         image: which test image it shows; the same in every arm.
-        right: whether the prediction is right.
         answer: id of the option that is right; for a tree, one of :data:`TREE_LEAVES` or several joined by ``|``.
         output: id of the option that the model scores highest.
         scores: similarity, by row.
@@ -265,8 +260,6 @@ class Key:
     """The answers to a study, by item.
 
     Attributes:
-        study: id.
-        items: by id.
         salt: of ids and of the order in which participants see items, so that nobody can compute either from the seed.
     """
 

@@ -86,15 +86,7 @@ def choose(sweep: Sweep, only: str | None) -> list[Run]:
 def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]:
     """Train a run in a process of its own, from its last epoch if it has one, with its output in its log.
 
-    The log is locked as long as that process lives, so that no other sweep starts the same run.
-
-    Args:
-        each: the run.
-        words: of ``train.py fit``, for a fresh run.
-        jobs: at a time, which share the cores.
-
-    Returns:
-        The process.
+    The log is locked as long as that process lives, so that no other sweep starts the same run. ``jobs`` trainings share the cores.
 
     Raises:
         FolderInUseError: if the run is already being trained.
@@ -137,13 +129,7 @@ class Interrupts:
 
 
 def end(processes: Mapping[str, subprocess.Popen[bytes]], interrupts: Interrupts, quiet: bool = False) -> None:
-    """End trainings with SIGTERM and wait for them; a further interrupt leaves those that do not end, and names them.
-
-    Args:
-        processes: by the name of the run.
-        interrupts: so far.
-        quiet: say nothing unless a training does not end.
-    """
+    """End trainings with SIGTERM and wait for them; a further interrupt leaves and names the rest."""
     alive, before = _alive(processes), interrupts.count
     for process in processes.values():
         process.send_signal(signal.SIGTERM)  # nothing if it has ended
@@ -163,13 +149,7 @@ def _alive(processes: Mapping[str, subprocess.Popen[bytes]]) -> str:
 
 @dataclass
 class Training:
-    """A run under way.
-
-    Args:
-        run: which.
-        process: that trains it.
-        began: seconds of the clock.
-    """
+    """A run under way."""
 
     run: Run
     process: subprocess.Popen[bytes]
@@ -178,14 +158,7 @@ class Training:
 
 @dataclass
 class Work:
-    """What is left of a sweep.
-
-    Args:
-        sweep: the whole.
-        chosen: the requested runs.
-        jobs: at a time.
-        settings: of every run, by name, as they were at the start.
-    """
+    """What is left of a sweep."""
 
     sweep: Sweep
     chosen: Sequence[Run]

@@ -66,10 +66,6 @@ def _named(names: list[str]) -> str:
 def check_settings(run: Run, settings: Mapping[str, Any]) -> None:
     """Refuse a run that was begun with other settings; without a checkpoint, it starts from scratch.
 
-    Args:
-        run: whose ``config.yaml`` is compared.
-        settings: as they are now.
-
     Raises:
         ValueError: naming each argument that has changed, with both values.
     """

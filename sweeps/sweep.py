@@ -65,14 +65,7 @@ class SweepFile(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One training of a sweep.
-
-    Args:
-        name: of its folder, such as ``protopnet-cub200-fold0-seed1``.
-        folder: where it lies.
-        arguments: of ``train.py fit``, for a fresh run.
-        needs: names of the runs that have to be done before, since a flag of this one names their folder.
-    """
+    """One training of a sweep; in ``needs``, the runs whose folders its flags name, and which are trained before."""
 
     name: str
     folder: Path
@@ -91,13 +84,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All runs of a file, in the order of its lists.
-
-    Args:
-        name: folder of its runs, below the folder of all runs.
-        file: where it was read.
-        runs: by name.
-    """
+    """All runs of a file, in the order of its lists."""
 
     name: str
     file: Path
@@ -110,14 +97,6 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
     Every combination of a model, a data set, a fold and a seed is a run; lists that the file lacks are no part of its
     name. In a flag, ``{model}``, with the name of another model of the file, stands for the folder of the run with that
     model and the same data, fold and seed, which is then trained before.
-
-    Args:
-        file: yaml with ``name``, ``models``, and as needed ``data``, ``folds``, ``seeds`` and ``flags``.
-        runs: folder of all runs.
-        flags: further flags of every run, which override the file's.
-
-    Returns:
-        The sweep.
 
     Raises:
         FileNotFoundError: if the file or a config that it names does not exist.
@@ -172,22 +151,14 @@ def groups(runs: dict[str, Run]) -> list[list[str]]:
 
 
 def check_configs(paths: Sequence[str], where: str) -> None:
-    """Refuse config files that do not exist.
-
-    Raises:
-        FileNotFoundError: see above.
-    """
+    """Refuse config files that do not exist."""
     for path in paths:
         if not Path(config_of_ours(path)).is_file():
             raise FileNotFoundError(f"Expected `config` of {where} to be a file, but got {path}.")
 
 
 def check_flags(names: Iterable[str], where: str, own: Sequence[str]) -> None:
-    """Refuse flags that are set for every run.
-
-    Raises:
-        ValueError: see above.
-    """
+    """Refuse flags that are set for every run."""
     for name in names:
         if name.split("=")[0].removeprefix("--") in own:
             raise ValueError(f"Expected {where} to leave out `{name.split('=')[0]}`, which is set for every run.")

@@ -131,13 +131,7 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
 
 @dataclass(frozen=True)
 class Tuning:
-    """A tuning and where its trials lie.
-
-    Args:
-        asked: content of the file.
-        runs: folder of all runs.
-        further: flags of every trial, which override the file's.
-    """
+    """A tuning and where its trials lie."""
 
     asked: TuningFile
     runs: str
@@ -176,11 +170,6 @@ class Tuning:
 
 def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning:
     """Read the file of a tuning.
-
-    Args:
-        file: yaml with ``name``, ``config``, ``space``, and as needed ``trials``, ``prune`` and flags.
-        runs: folder of all runs.
-        flags: as for :func:`tune`.
 
     Raises:
         FileNotFoundError: if the file or a config that it names does not exist.

@@ -46,13 +46,8 @@ class Summary:
     """The content of ``summary.json``.
 
     Attributes:
-        schema: of this file.
-        study: id.
         hash: of the bundle.
-        task: of the study.
         participants: how many there are, by status and flag, and how many are analysed and kept.
-        exclude: flags that lead to exclusion.
-        family: the declared hypotheses.
         results: of all participants and of those who are kept, by arm or pair of arms, then by key.
         bundle: path of its folder from the folder of the results.
     """

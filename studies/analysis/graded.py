@@ -19,13 +19,8 @@ class ItemAnswer:
     """What one participant answered to one photo.
 
     Attributes:
-        person: number of the participant.
         item: as this participant saw it.
-        key: of the item.
-        answers: by question.
-        right: whether it was answered correctly.
         chosen: the option that was believed or chosen, or the leaf of a tree.
-        seconds: on the page.
     """
 
     person: int
@@ -48,8 +43,6 @@ class Person:
     """A participant who finished, and what was answered in one arm.
 
     Attributes:
-        participant: row of the database.
-        arm: that was seen.
         items: answers to its photos that are scored, in order.
         checks: answers to its other photos.
         pages: all other answers on its pages, by question.

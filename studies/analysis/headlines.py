@@ -33,7 +33,6 @@ class Headline:
     """A tested result in words.
 
     Attributes:
-        text: sentence.
         verdict: whether the value is above or below what it was tested against, the same as it (not detectably
             different), equivalent to it, or not tested.
     """
@@ -43,25 +42,13 @@ class Headline:
 
 
 def headlines(study: Study, results: Results) -> list[Headline]:
-    """One sentence per declared hypothesis; without any, one per arm about its accuracy, not corrected.
-
-    Args:
-        study: whose results.
-        results: by arm or pair of arms, then by key, as in ``summary.json``.
-    """
+    """One sentence per declared hypothesis; without any, one per arm about its accuracy, not corrected."""
     names = study.quality.family or [f"{arm.id}/study/{study.task}_total" for arm in study.arms]
     return [headline(study, arm, key, results[arm][key]) for arm, _, key in (name.partition("/") for name in names)]
 
 
 def headline(study: Study, arm: str, key: str, one: Mapping[str, Any]) -> Headline:
-    """A tested result in words.
-
-    Args:
-        study: that it belongs to.
-        arm: or pair of arms.
-        key: of the result.
-        one: the result; its p value is the corrected one where there is one.
-    """
+    """A tested result in words, with the corrected p value where there is one."""
     value = with_interval(one["value"], one["interval"], unit_of(key, arm))
     verdict, evidence = _verdict(one)
     if is_pair(arm):

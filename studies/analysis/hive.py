@@ -59,10 +59,6 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
 def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     """The rows of a study in a table of HIVE: its results after the declared exclusions, by arm.
 
-    Args:
-        folder: of an analysed study, or of an analysis in it.
-        table: of the paper.
-
     Raises:
         ValueError: if the study was not analysed as it is now, its bundle is broken, or no arm is of a method in the
             table.

@@ -22,9 +22,6 @@ class Mark:
     """A row of the picture.
 
     Attributes:
-        arm: whose accuracy it is.
-        photos: which of them.
-        key: of the result.
         one: result after the exclusions.
         before: result of all participants, if somebody was excluded.
     """
@@ -38,13 +35,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Table:
-    """Results that answer a question.
-
-    Attributes:
-        question: in words.
-        keys: of the results.
-        arms: that have some of them.
-    """
+    """Results that answer a question."""
 
     question: str
     keys: list[str]

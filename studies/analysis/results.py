@@ -15,10 +15,9 @@ from protometry.studies.questions import NO_SWITCH, POINTS
 from protometry.studies.statistics.comparisons import (
     MAX_EXACT,
     Summary,
-    TTest,
-    against,
     between,
     exact_sign_flip,
+    hedges_g,
     person_effect,
 )
 from protometry.studies.statistics.crossed import Estimate, estimate
@@ -70,11 +69,6 @@ def item_mean(cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]) 
     return result, mean
 
 
-def test_details(result: TTest) -> dict[str, float | str]:
-    """A test as it is written to the summary."""
-    return {"reason": result.reason} if result.reason else {"t": result.t, "df": result.df, "p": result.p}
-
-
 def default_test(details: dict[str, Any]) -> dict[str, Any] | None:
     """The default test of a result; None if it has none."""
     return next((details[name] for name in ("clustered", "paired") if name in details), None)
@@ -108,7 +102,7 @@ def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: flo
         "images": len({one.key.image for one in answers}),
         "clustered": mean.test(chance),
         "detectable": mean.detectable(),
-        "participants": test_details(against(summary, chance)) | {"d": against(summary, chance).effect},
+        "participants": summary.against(chance).test() | {"d": summary.effect(chance)},
         "person_effect": person_effect(summary, len(answers) / result.n) if result.n else math.nan,
     }
     if 0 < result.n < MAX_EXACT + 1:
@@ -119,11 +113,7 @@ def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: flo
 def difference(first: list[Person], second: list[Person], margin: float, same: bool) -> Result:
     """Difference of the accuracies of two arms, its interval and tests over people and images, and equivalence.
 
-    Args:
-        first: participants of one arm.
-        second: of the other.
-        margin: of equivalence.
-        same: whether participants saw both arms; those who did are compared.
+    Of arms that the same people see, those who saw both are compared.
 
     Returns:
         ``clustered`` is the test over people and images. Next to it are tests over people only: ``paired``, or
@@ -140,13 +130,12 @@ def difference(first: list[Person], second: list[Person], margin: float, same: b
     if same:
         result = mean_result((means[0] - means[1]).tolist(), "nobody saw both arms")
         summary = Summary(result.value, result.sd, result.n)
-        details: dict[str, Any] = {"paired": test_details(against(summary, 0)), "d": against(summary, 0).effect}
+        details: dict[str, Any] = {"paired": summary.against(0).test(), "d": summary.effect(0)}
     else:
         one, other = (Summary.of(some) for some in means)
         result = Result(one.mean - other.mean, n=one.n + other.n, reason="" if one.n and other.n else "nobody answered")
-        welch = between(one, other)
-        details = {"welch": test_details(welch), "pooled": test_details(between(one, other, pooled=True))}
-        details["hedges_g"] = welch.effect
+        details = {"welch": between(one, other).test(), "pooled": between(one, other, pooled=True).test()}
+        details["hedges_g"] = hedges_g(one, other)
     gap = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
     result.interval = gap.interval()
     details |= {"detectable": gap.detectable(), "equivalence_p": gap.equivalence(margin), "margin": margin}
@@ -208,8 +197,10 @@ def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
     values = {"gamma": gamma(levels, right), "brier": brier(levels, right, points, task.chance)}
     return {
         f"study/confidence_{name}": Result(
-            *(value, math.nan, len(people), (math.nan, math.nan), {"accuracy_by_level": by_level}),
-            "" if math.isfinite(value) else "all answers are tied",
+            value,
+            n=len(people),
+            details={"accuracy_by_level": by_level},
+            reason="" if math.isfinite(value) else "all answers are tied",
         )
         for name, value in values.items()
     }
@@ -227,9 +218,8 @@ def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
         and isinstance(second := person.pages.get("understanding.results"), int)
     ]
     change = mean_result(changes)
-    test = against(Summary(change.value, change.sd, change.n), 0)
-    error = math.nan if test.reason else change.sd / math.sqrt(change.n)
-    change.details = {"paired": test_details(test), "detectable": Estimate(change.value, error, test.df).detectable()}
+    test = Summary(change.value, change.sd, change.n).against(0)
+    change.details = {"paired": test.test(), "detectable": test.detectable()}
     results["study/understanding_change"] = change
     results |= tradeoff_results(arm, people)
     minutes = [person.seconds / 60 for person in people if person.seconds is not None]

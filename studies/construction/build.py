@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from protometry.command_line.messages import counted
 from protometry.studies.bundle import Bundle, design_problems, read_consent, write_bundle
 from protometry.studies.construction.drawing import Drawing
-from protometry.studies.construction.method import Method, Subject
+from protometry.studies.construction.method import ExplainedModel, Method
 from protometry.studies.records import read
 from protometry.studies.study import (
     Arm,
@@ -22,8 +22,6 @@ from protometry.studies.study import (
     Pages,
     Platform,
     Quality,
-    Rating,
-    Similarity,
     Study,
     TaskName,
 )
@@ -36,6 +34,7 @@ def build(  # noqa: PLR0913
     out: Path, id: str, title: str, arms: list[Method], assignment: Assignment, consent: Path,
     task: TaskName = "agreement", items: int = 50, seed: int = 0, catch_every: int = 5, pages: Pages = PAGES,
     quality: Quality = QUALITY, platform: Platform = PLATFORM, salt: str | None = None,
+    allow_classes: str | None = None,
 ) -> Bundle:  # fmt: skip
     """Build a study; the same checkpoints, data, arguments and salt give the same bytes.
 
@@ -57,6 +56,8 @@ def build(  # noqa: PLR0913
         quality: checks, exclusions and hypotheses, declared now.
         platform: where participants come from.
         salt: of all ids; a new random one if None. It stands in key.json: give it again to get the same study again.
+        allow_classes: packages, separated by commas, whose classes the checkpoints may name besides this project's;
+            importing one runs its code.
 
     Raises:
         ValueError: if the folder is not empty, the models or data do not give such a study, or it could not be run.
@@ -66,23 +67,22 @@ def build(  # noqa: PLR0913
     for name, value, least in (("catch_every", catch_every, 0), ("items", items, 1)):
         if value < least:
             raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
-    words = read_consent(consent)
-    planned = [Arm(one.id, one.form, 100.0, [], [], *_asked(one)) for one in arms]
-    study = Study(id, title, seed, task, planned, assignment, pages, quality, platform)
+    consent_text = read_consent(consent)
+    study = Study(id, title, seed, task, [_planned(method) for method in arms], assignment, pages, quality, platform)
     _check(study, arms, items)
     media: dict[str, bytes] = {}
     keys: dict[str, ItemKey] = {}
     salt = salt or secrets.token_hex(16)
     checks = -(-(assignment.right + assignment.wrong) // catch_every) if catch_every else 0
     built: list[Arm] = []
-    for method in arms:
+    for method, planned in zip(arms, study.arms, strict=True):
         taken = {keys[check.id].image for arm in built for check in arm.checks} if assignment.arms > 1 else set()
-        subject = Subject(method, task, seed, salt)
-        built.append(_arm(subject, items, checks, assignment, (media, keys), taken))
+        explained = ExplainedModel(method, task, seed, salt, allow_classes.split(",") if allow_classes else ())
+        built.append(_arm(explained, planned, items, checks, assignment, media, keys, taken))
         for earlier, arm in zip(arms, built[:-1], strict=False):
             if earlier.ckpt_path == method.ckpt_path and arm.origin["checkpoint"] != built[-1].origin["checkpoint"]:
-                raise subject.wrong(f"it has changed since the arm {arm.id} was built; let its training end first")
-    return write_bundle(out, replace(study, arms=built), Key(id, keys, salt), words, media)
+                raise explained.wrong(f"it has changed since the arm {arm.id} was built; let its training end first")
+    return write_bundle(out, replace(study, arms=built), Key(id, keys, salt), consent_text, media)
 
 
 def command(**arguments: Any) -> str:
@@ -115,39 +115,47 @@ def _check(study: Study, arms: list[Method], items: int) -> None:
         method.check(task)
 
 
-def _asked(method: Method) -> tuple[Rating, Literal["random", "shuffled"] | None, Similarity, bool]:
-    """What the arm of a method asks about its rows, and its control."""
-    rating: Rating = method.rating if method.form in ("units", "tree") else "none"
-    return rating, method.control, method.similarity, method.clarity
+def _planned(method: Method) -> Arm:
+    """The arm of a method before it has items."""
+    return Arm(
+        method.id,
+        method.form,
+        accuracy=100.0,
+        items=[],
+        preview=[],
+        rating=method.rating if method.form in ("units", "tree") else "none",
+        control=method.control,
+        similarity=method.similarity,
+        clarity=method.clarity,
+    )
 
 
-def _arm(
-    subject: Subject, items: int, checks: int, assignment: Assignment,
-    media_and_keys: tuple[dict[str, bytes], dict[str, ItemKey]], taken: set[str],
+def _arm(  # noqa: PLR0913
+    explained: ExplainedModel, planned: Arm, items: int, checks: int, assignment: Assignment,
+    media: dict[str, bytes], keys: dict[str, ItemKey], taken: set[str],
 ) -> Arm:  # fmt: skip
-    media, keys = media_and_keys
-    method = subject.method
-    drawing = Drawing(subject, media)
+    """The arm with its items; their pictures and keys are added to ``media`` and ``keys``."""
+    drawing = Drawing(explained, media)
     chosen, preview, used = [], [], {*taken}
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
-        *some, last = subject.choose(right, (items if wanted else 0) + 1)
+        *some, last = explained.choose(right, (items if wanted else 0) + 1)
         drawn = [drawing.item(index) for index in some]
         keys |= {item.id: key for item, key in drawn}
         kind = [item for item, _ in drawn]
         by_form = assignment.by == "forms"
-        chosen += [replace(item, form=place // wanted) for place, item in enumerate(kind)] if by_form else kind
+        chosen += [replace(item, form=index // wanted) for index, item in enumerate(kind)] if by_form else kind
         item, key = drawing.item(last)
         preview.append(Example(item, right, key.answer))
-        used |= {subject.seen.sample_ids[index] for index in (*some, last)}
+        used |= {explained.outputs.sample_ids[index] for index in (*some, last)}
     unscored = _checks(drawing, checks, assignment, used)
     keys |= {item.id: key for item, key in unscored}
     extra = sorted((item for item, _ in unscored), key=lambda item: item.id)
     photos = [item.photo for item in (*chosen, *extra)]
     if repeated := len(photos) - len(set(photos)):
-        raise subject.wrong(f"{repeated} of its test images are the same picture as another one")
+        raise explained.wrong(f"{repeated} of its test images are the same picture as another one")
     chosen.sort(key=lambda item: item.id)
-    accuracy = round(subject.accuracy, 1)
-    return Arm(method.id, method.form, accuracy, chosen, preview, *_asked(method), subject.origin(), extra)
+    accuracy = round(explained.accuracy, 1)
+    return replace(planned, accuracy=accuracy, items=chosen, preview=preview, origin=explained.origin(), checks=extra)
 
 
 def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:
@@ -155,12 +163,12 @@ def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str
 
     Every other one has rows whose rating is known, where rows are rated; the rest ask for a given answer.
     """
-    subject = drawing.subject
+    explained = drawing.explained
     right = -(-number * assignment.right // max(assignment.right + assignment.wrong, 1))
-    indices = [*subject.choose(True, right, used), *subject.choose(False, number - right, used)]
+    indices = [*explained.choose(True, right, used), *explained.choose(False, number - right, used)]
     checks = []
-    for place, index in enumerate(indices):
+    for number, index in enumerate(indices):
         item, key = drawing.item(index)
-        rows = place % 2 == 1 and drawing.has_rated_rows
+        rows = number % 2 == 1 and drawing.has_rated_rows
         checks.append(drawing.with_catch_rows(item, key) if rows else (drawing.with_attention(item), key))
     return checks

@@ -14,7 +14,6 @@ from protometry.command_line.messages import counted
 from protometry.studies.construction.build import build
 from protometry.studies.construction.method import Method
 from protometry.studies.records import read
-from protometry.studies.sample_size import Design, plan
 from protometry.studies.study import Assignment, Form, Pages, Rating, TaskName
 
 PEOPLE_PER_FORM = 5
@@ -23,13 +22,7 @@ ROWS = 10  # of a class: all of its prototypes
 
 @dataclass(frozen=True)
 class HiveModel:
-    """A model of the paper.
-
-    Attributes:
-        form: of its explanations.
-        published: data, architecture and accuracy in the paper.
-        stand_in: what takes its place where it is not at hand.
-    """
+    """A model of the paper."""
 
     form: Form
     published: str
@@ -41,14 +34,9 @@ class HiveStudy:
     """A study of the paper.
 
     Attributes:
-        task: of its participants.
-        model: name of its model.
         right: photos of a form with a right prediction.
         wrong: photos with a wrong one.
         examples: training photos of every class that are shown.
-        labels: whether the names of classes are shown.
-        output: whether participants are asked which class the model chose.
-        rating: the question about rows.
     """
 
     task: TaskName
@@ -77,16 +65,6 @@ def hive() -> Hive:
     )
 
 
-def design(name: str) -> Design:
-    """The published study as a design to be planned, to find accuracies 10 points above guessing.
-
-    Raises:
-        ValueError: if there is no such study.
-    """
-    study = _study(name)
-    return Design(0.1, study.task, hive().models[study.model].form, study.right)
-
-
 def arguments(
     name: str, ckpt_path: Path, forms: int = 10, data: Path | None = None, data_root: str | None = None
 ) -> dict[str, Any]:
@@ -100,8 +78,8 @@ def arguments(
         raise ValueError(f"Expected argument `forms` to be at least 1, but got {forms}.")
     form = hive().models[study.model].form
     method = Method(
-        *(study.model.replace("_", "-"), ckpt_path, form),
-        examples=study.examples, labels=study.labels, rating=study.rating, rows=ROWS, data=data, data_root=data_root,
+        study.model.replace("_", "-"), ckpt_path, form, examples=study.examples, labels=study.labels,
+        rating=study.rating, rows=ROWS, data=data, data_root=data_root,
     )  # fmt: skip
     return {
         "id": name.replace("_", "-"),
@@ -116,7 +94,7 @@ def arguments(
 
 def command(  # noqa: PLR0913
     name: str, ckpt_path: Path, consent: Path, out: Path, forms: int = 10, data: Path | None = None,
-    data_root: str | None = None,
+    data_root: str | None = None, allow_classes: str | None = None,
 ) -> str:  # fmt: skip
     """Build a published study from a checkpoint, and say what it was in the paper and how good it is.
 
@@ -128,16 +106,18 @@ def command(  # noqa: PLR0913
         forms: fixed sets of photos, each for five people; 10 in the paper.
         data: test images other than the run's: a yaml file as in configs/data.
         data_root: where the data lies now, if it has moved since training; with ``data``, its root.
+        allow_classes: packages, separated by commas, whose classes the checkpoint may name besides this project's.
     """
-    bundle = build(out=out, consent=consent, **arguments(name, ckpt_path, forms, data, data_root))
+    bundle = build(
+        out=out, consent=consent, allow_classes=allow_classes, **arguments(name, ckpt_path, forms, data, data_root)
+    )
     model = hive().models[_study(name).model]
     arm = bundle.study.arms[0]
-    people = plan(design(name))["people"]
     return (
         f"{name}: {len(arm.items)} items in {counted(forms, 'form')} for {forms * PEOPLE_PER_FORM} people; written to "
         f"{out}\n"
         f"in the paper: {model.published}; here: {arm.origin['model']}, {arm.accuracy:.1f} % of test images. Unless "
-        f"they are the same, results cannot be compared.\n{people:g} people are needed to find 10 points."
+        "they are the same, results cannot be compared."
     )
 
 

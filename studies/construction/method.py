@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -96,24 +96,20 @@ class Method:
         return ValueError(f"Arm {self.id} cannot be built from {self.ckpt_path}: {why}.")
 
 
-class Subject:
+class ExplainedModel:
     """A method with its model, its data, and the model's outputs for all test images.
-
-    Args:
-        method: of the arm.
-        task: of the study.
-        seed: of the study; decides which images come first.
-        salt: of the ids that participants may see.
 
     Raises:
         ValueError: if the model or the data do not allow this form of explanation.
     """
 
-    def __init__(self, method: Method, task: TaskName, seed: int, salt: str) -> None:
+    def __init__(self, method: Method, task: TaskName, seed: int, salt: str, allow_classes: Sequence[str] = ()) -> None:
         self.method, self.task, self.seed, self.salt = method, task_of(task, method.form), seed, salt
-        self.model = cast(InterpretableModel, load_model(method.ckpt_path).eval())
+        self.model = cast(InterpretableModel, load_model(method.ckpt_path, allow_classes=allow_classes).eval())
         changes = {"root": method.data_root} if method.data_root else {}
-        self.training = load_datamodule(method.ckpt_path, **({} if method.data else changes))
+        self.training = load_datamodule(
+            method.ckpt_path, allow_classes=allow_classes, **({} if method.data else changes)
+        )
         self.training.setup("test")
         self.names, self.data = self.training.class_names, self.training
         if method.data:
@@ -134,15 +130,15 @@ class Subject:
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
-        self.seen: Scan = scan(self.model, self.data, "test")
-        self.accuracy = 100 * sum(self.seen.correct) / len(self.seen.sample_ids)
+        self.outputs: Scan = scan(self.model, self.data, "test")
+        self.accuracy = 100 * sum(self.outputs.correct) / len(self.outputs.sample_ids)
         if self.accuracy <= 100 / len(self.names):
             raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is at the level of guessing")
 
     def origin(self) -> dict[str, str]:
         """Model, SHA-256 of its checkpoint and of the test images with their ids and classes, and the explainer."""
         data = hashlib.sha256()
-        for name, labels in zip(self.seen.sample_ids, self.seen.labels, strict=True):
+        for name, labels in zip(self.outputs.sample_ids, self.outputs.labels, strict=True):
             data.update(f"{name} {labels}\n".encode())
         with loaders(self.data, "test", None) as loader:
             for batch in loader:
@@ -188,32 +184,32 @@ class Subject:
         Raises:
             ValueError: if there are too few.
         """
-        usable = [index for index, correct in enumerate(self.seen.correct) if correct == right]
+        usable = [index for index, correct in enumerate(self.outputs.correct) if correct == right]
         kind, which = "right" if right else "wrong", ""
         if self.method.form == "tree":
             usable = [index for index in usable if self._can_be_shown(index)]
             which = f" whose path leads to the predicted class{self.task.paths}"
-        free = [index for index in usable if self.seen.sample_ids[index] not in without]
+        free = [index for index in usable if self.outputs.sample_ids[index] not in without]
         if len(free) < number:
             raise self.wrong(
-                f"it has {counted(len(usable), f'{kind} prediction')} on {len(self.seen.correct)} images{which}, but "
-                f"{number + len(usable) - len(free)} are needed"
+                f"it has {counted(len(usable), f'{kind} prediction')} on {len(self.outputs.correct)} images{which}, "
+                f"but {number + len(usable) - len(free)} are needed"
             )
-        return sorted(free, key=lambda index: self.order(self.seen.sample_ids[index]))[:number]
+        return sorted(free, key=lambda index: self.order(self.outputs.sample_ids[index]))[:number]
 
     def path(self, index: int) -> tuple[list[Step], Node]:
         """The path of a test image through the tree."""
         assert self.tree is not None  # looked at before
-        return path(self.tree, self.seen.scores[index])
+        return path(self.tree, self.outputs.scores[index])
 
     def _can_be_shown(self, index: int) -> bool:
         steps, leaf = self.path(index)
-        return leaf.label == self.seen.predicted[index] and self.task.split(steps) is not None
+        return leaf.label == self.outputs.predicted[index] and self.task.split(steps) is not None
 
     def classes(self, index: int) -> list[int]:
         """Classes that are shown of an image, the predicted one first."""
-        ranked = self.seen.logits[index].argsort(descending=True, stable=True).tolist()
-        return self.task.classes(ranked, self.seen.labels[index][0])
+        ranked = self.outputs.logits[index].argsort(descending=True, stable=True).tolist()
+        return self.task.classes(ranked, self.outputs.labels[index][0])
 
     def rows_of(self, index: int, label: int) -> list[int]:
         """Units that are shown for a class: those that contribute most to its logit above the mean over classes.
@@ -236,6 +232,6 @@ class Subject:
         for group in self.units.source.duplicates() if self.units.source else []:
             own = [unit for unit in group if known[unit]]
             known[[unit for unit in own if unit != max(own, key=above.__getitem__)]] = False
-        shares = self.seen.scores[index] * above
+        shares = self.outputs.scores[index] * above
         order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
         return order[: min(int(known.sum()), self.method.rows)]

@@ -23,9 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protometry.studies.bundle import FILES, Bundle, bundle_hash
 from protometry.studies.flow import Status, Step, steps
-from protometry.studies.form import Form
 from protometry.studies.participants import Participant
-from protometry.studies.questions import read_answers
+from protometry.studies.questions import Form, read_answers
 from protometry.studies.server.forms import is_token, read_form, token_of
 from protometry.studies.server.pages import MEDIA_TYPES, Pages, fields_of
 from protometry.studies.server.platforms import UNPAID, arrival, way_back
@@ -39,12 +38,7 @@ HEADERS = {  # nothing from elsewhere, and in no frame
 
 
 class Application:
-    """Answers the requests of participants.
-
-    Args:
-        bundle: the study.
-        store: its database.
-    """
+    """Responses to the requests of participants."""
 
     def __init__(self, bundle: Bundle, store: Store) -> None:
         self.bundle, self.store, self.pages = bundle, store, Pages(bundle)

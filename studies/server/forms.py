@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protometry.studies.form import Form, form_of
+from protometry.studies.questions import Form, form_of
 
 MAX_BODY = 64 * 1024  # bytes
 MAX_FIELDS = 500

@@ -24,11 +24,7 @@ MEDIA_TYPES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
 
 
 class Pages:
-    """Renders the pages of a study.
-
-    Args:
-        bundle: the study.
-    """
+    """The pages of a study."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle

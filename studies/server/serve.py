@@ -13,7 +13,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from protometry.studies.bundle import load_bundle
-from protometry.studies.placeholders import placeholders
 from protometry.studies.server.app import make_app
 from protometry.studies.store import open_store
 
@@ -66,9 +65,6 @@ def command(
         database: of the answers, on a local disk; ``answers.sqlite`` in the bundle if None.
         public_host: name under which participants reach the study through a proxy with HTTPS.
 
-    Returns:
-        A line for the end.
-
     Raises:
         ValueError: if the bundle is broken or has words of the example that are to be filled in, the database is of
             another study or served already, or the port is in use or no port.
@@ -76,7 +72,7 @@ def command(
     if not 0 <= port <= MAX_PORT:
         raise ValueError(f"Expected argument `port` to lie between 0 and {MAX_PORT}, but got {port}.")
     bundle = load_bundle(folder)
-    if unfilled := placeholders(bundle):
+    if unfilled := bundle.placeholders():
         raise ValueError(
             f"{unfilled}: fill them in before the study starts. Until then, look at the pages with `python -m studies "
             f"single_file {folder} --out {folder}/preview --number 1`, and try them with `python -m studies simulate "

@@ -45,14 +45,7 @@ class Observer(Ability):
             raise ValueError("Expected `lapse` in [0, 1], and `person_sd` and `noise_sd` of at least 0.")
 
     def respond(self, study: Study, step: Step, key: ItemKey | None, seed: str) -> Answers:
-        """Answers to a page.
-
-        Args:
-            study: which is answered.
-            step: page, as this participant sees it.
-            key: of its item.
-            seed: of the participant; the answers are a function of it and of the page.
-        """
+        """Answers to a page, as a function of it and of the seed of the participant."""
         chance = random.Random(f"{seed} answers {step.arm.id} {step.page} {step.number}")
         if step.page == "consent":
             return {"consent": "agree"}

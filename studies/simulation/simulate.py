@@ -92,11 +92,6 @@ async def _visit(store: Store, observer: Observer, number: int) -> int:
 async def take_part(browser: AsyncClient, store: Store, observer: Observer) -> bool:
     """Take part once.
 
-    Args:
-        browser: with its own cookies.
-        store: of the study, which tells the observer what a person sees on the page.
-        observer: who answers.
-
     Returns:
         Whether there was a place.
 

@@ -12,9 +12,8 @@ from pydantic import Field
 
 from protometry.studies.bundle import Bundle
 from protometry.studies.flow import Status, after
-from protometry.studies.form import form_of
 from protometry.studies.participants import Participant, Visit, steps_of
-from protometry.studies.questions import read_answers
+from protometry.studies.questions import form_of, read_answers
 from protometry.studies.records import read
 from protometry.studies.single_file.write import SCHEMA, first_participants
 
@@ -24,14 +23,7 @@ class Saved:
     """What a browser saved.
 
     Attributes:
-        schema: of these files.
-        study: id.
-        hash: of the bundle.
-        number: of the participant.
-        agent: the browser, as it calls itself.
         began: time of the browser in seconds.
-        at: index of the page it was at.
-        end: how it ended.
         pages: names and values of the fields of every page, in order.
     """
 
@@ -48,9 +40,6 @@ class Saved:
 
 def read_folder(bundle: Bundle, folder: Path) -> tuple[list[Participant], list[Visit]]:
     """Read all saved answers of a folder as if they came from a database.
-
-    Returns:
-        Participants and answered pages.
 
     Raises:
         ValueError: if there are none, or something is wrong with some; every problem in one line.

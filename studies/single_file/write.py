@@ -7,7 +7,6 @@ from pathlib import Path
 from protometry.command_line.messages import counted
 from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.participants import Participant, steps_of
-from protometry.studies.placeholders import placeholders
 from protometry.studies.server.pages import Pages
 from protometry.studies.store import Store
 
@@ -27,7 +26,7 @@ def command(folder: Path, out: Path | None = None, number: int = 50) -> str:
     files = write_files(bundle, out, number)
     size = max(file.stat().st_size for file in files) / 2**20
     written = f"{counted(len(files), 'file')} of up to {size:.1f} MiB, one per participant, are in {out}"
-    unfilled = placeholders(bundle)
+    unfilled = bundle.placeholders()
     return f"{written}\nGive them to nobody yet: {unfilled}." if unfilled else written
 
 

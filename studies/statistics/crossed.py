@@ -55,9 +55,6 @@ class Estimate:
     def equivalence(self, margin: float) -> float:
         """P value of two one-sided tests that the value lies within a margin of 0 (Schuirmann 1987).
 
-        Args:
-            margin: largest difference that would not matter, > 0.
-
         Returns:
             The larger of both one-sided p values: below .05, equivalence is shown at that level.
 

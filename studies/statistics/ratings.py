@@ -102,10 +102,6 @@ def spearman(first: Floats, second: Floats) -> tuple[float, float]:
     9,999 drawn with a fixed seed, which bounds it from below by 2 / 10,000 (Phipson and Smyth 2010). Student's t, the
     usual approximation, gives p = 0 for ten ranks in perfect order.
 
-    Args:
-        first: ``(N,)``.
-        second: ``(N,)``.
-
     Returns:
         Both NaN below three pairs or where one side is constant.
 

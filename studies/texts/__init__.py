@@ -11,10 +11,6 @@ import yaml
 
 @cache
 def texts(language: str) -> dict[str, Any]:
-    """All texts of a language.
-
-    Returns:
-        The content of ``studies/texts/<language>.yaml``; not to be changed.
-    """
+    """All texts of a language, as ``studies/texts/<language>.yaml`` has them; not to be changed."""
     loaded: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{language}.yaml").read_text("utf-8"))
     return loaded

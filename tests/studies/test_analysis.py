@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from protometry.studies.__main__ import main
-from protometry.studies.analysis import analyse
+from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test
 from protometry.studies.hypotheses import hypotheses
 from protometry.studies.simulation.observer import Observer

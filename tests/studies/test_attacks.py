@@ -19,7 +19,7 @@ import httpx
 import pytest
 from uvicorn import Config, Server
 
-from protometry.studies.analysis import analyse
+from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
 from protometry.studies.participants import steps_of
 from protometry.studies.server import serve

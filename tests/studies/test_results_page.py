@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from protometry.scripts import evaluate
-from protometry.studies.analysis import analyse
-from protometry.studies.analysis.analyse import correct, plain
+from protometry.studies.analysis.analyse import analyse, correct, plain
 from protometry.studies.analysis.headlines import headlines, people
 from protometry.studies.analysis.hive import published_for
 from protometry.studies.analysis.names import name_of

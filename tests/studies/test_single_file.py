@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from protometry.studies.analysis import analyse
+from protometry.studies.analysis.analyse import analyse
 from protometry.studies.participants import steps_of
 from protometry.studies.server.pages import fields_of
 from protometry.studies.simulation.observer import Observer
