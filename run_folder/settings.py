@@ -95,21 +95,13 @@ def changed_arguments(
 
 
 def _differences(key: str, stored: Any, requested: Any) -> list[str]:
-    """The differences, key by key."""
+    """The differences, key by key; a missing key equals null."""
     if stored == requested:
         return []
     if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
         return [f"{key}: {stored!r} in the run, {requested!r} requested"]
-    nothing = _Nothing()
-    pairs = {name: (stored.get(name, nothing), requested.get(name, nothing)) for name in {**stored, **requested}}
+    pairs = {name: (stored.get(name), requested.get(name)) for name in {**stored, **requested}}
     return [line for name, values in pairs.items() for line in _differences(f"{key}.{name}", *values)]
-
-
-class _Nothing:
-    """The value of a missing key, which equals null."""
-
-    def __repr__(self) -> str:
-        return "nothing"
 
 
 def _plain(value: Any) -> Any:

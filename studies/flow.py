@@ -44,10 +44,10 @@ def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) ->
     shown_arms = [study.arm(name) for name in arms]
     way = [_page(study, page, shown_arms[0]) for page in ("consent", "background")]
     first_tree = next((arm for arm in shown_arms if arm.form == "tree"), None)
-    for place, arm in enumerate(shown_arms):
+    for index, arm in enumerate(shown_arms):
         cards = len(texts(study.language)["warm_up"]["cards"]) if arm is first_tree else 0
         pages = [*(f"warm_up.{card}" for card in range(cards)), "method", "preview"]
-        pages += ["quiz", "quiz_again"] if study.pages.quiz and place == 0 else []
+        pages += ["quiz", "quiz_again"] if study.pages.quiz and index == 0 else []
         way += [_page(study, page, arm) for page in [*pages, "understanding.intro"]]
         known = {item.id: item for item in (*arm.items, *arm.checks)}
         for name in filter(known.__contains__, items):
@@ -99,17 +99,17 @@ def item_questions(study: Study, arm: Arm, item: Item) -> list[Question]:
     prediction as ``confidence``.
     """
     say, task = texts(study.language), task_of(study.task, arm.form)
-    places = _places(say, arm, item)
+    names = _row_names(say, arm, item)
     rows = [row for option in item.options for row in option.rows]
     questions = []
     if arm.rating == "rows" and not item.decisions:
         if arm.similarity == "pairwise":
-            questions += [pair for option in item.options for pair in _pairs(say, option.rows, places)]
+            questions += [pair for option in item.options for pair in _pairs(say, option.rows, names)]
         else:
             scale = "similarity" if arm.similarity == "scale" else "alike"
-            questions += [replace(_scale(say, f"similarity.{row.id}", scale), place=places[row.id]) for row in rows]
+            questions += [replace(_scale(say, f"similarity.{row.id}", scale), about=names[row.id]) for row in rows]
         if arm.clarity:
-            questions += [replace(_scale(say, f"clarity.{row.id}", "clarity"), place=places[row.id]) for row in rows]
+            questions += [replace(_scale(say, f"clarity.{row.id}", "clarity"), about=names[row.id]) for row in rows]
     if arm.rating == "first_disagreement":
         questions.append(_disagreement(say, rows))
     choices = tuple((option.id, letter) for option, letter in zip(item.options, letters(say), strict=False))
@@ -165,7 +165,7 @@ def _scale(say: dict[str, Any], name: str, scale: str, text: str | None = None) 
     return Question(name, "scale", say["questions"][scale] if text is None else text, points)
 
 
-def _places(say: dict[str, Any], arm: Arm, item: Item) -> dict[str, str]:
+def _row_names(say: dict[str, Any], arm: Arm, item: Item) -> dict[str, str]:
     """What the rows of an item are called in messages."""
     name = "node" if arm.form == "tree" else "row" if len(item.options) == 1 else "row_of"
     return {
@@ -179,13 +179,13 @@ def _listed(name: str, text: str, options: list[str], required: bool = True) -> 
     return Question(name, "choice", text, tuple((str(number), one) for number, one in enumerate(options)), required)
 
 
-def _pairs(say: dict[str, Any], rows: list[Row], places: dict[str, str]) -> list[Question]:
+def _pairs(say: dict[str, Any], rows: list[Row], row_names: dict[str, str]) -> list[Question]:
     """The first row against the second, the third against the fourth, and so on."""
-    names = [(row.id, say["items"]["row"].format(number=number)) for number, row in enumerate(rows, 1)]
-    pairs = zip(names[::2], names[1::2], strict=False)
+    numbered = [(row.id, say["items"]["row"].format(number=number)) for number, row in enumerate(rows, 1)]
+    pairs = zip(numbered[::2], numbered[1::2], strict=False)
     text = say["questions"]["pair"]
     return [
-        Question(f"pair.{one[0]}.{other[0]}", "choice", text, (one, other), place=f"{places[one[0]]} – {other[1]}")
+        Question(f"pair.{one[0]}.{other[0]}", "choice", text, (one, other), about=f"{row_names[one[0]]} – {other[1]}")
         for one, other in pairs
     ]
 

@@ -32,7 +32,7 @@ class Question:
         options: value and text of each answer.
         required: whether the page can be left without it.
         detail: text below the question, before the field of ``accuracy``.
-        place: what it asks about, where a page repeats a question, such as for each row of a class.
+        about: what it asks about, where a page repeats a question, such as for each row of a class.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Question:
     options: tuple[tuple[str, str], ...] = ()
     required: bool = True
     detail: str = ""
-    place: str = ""
+    about: str = ""
 
 
 NO_SWITCH = -1

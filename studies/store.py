@@ -133,7 +133,7 @@ class Store:
         self.cookie = f"participant-{self._keyed('cookie')[:8]}"  # browsers send cookies to all ports of a host
         now, clock = time.time(), time.monotonic()
         active = self._connection.execute("SELECT number, last FROM participant WHERE status = 'active'")
-        self._seen = {number: clock - max(0, now - last) for number, last in active}  # by this process's own clock
+        self._last_seen = {number: clock - max(0, now - last) for number, last in active}  # by this process's own clock
 
     def close(self) -> None:
         """Close the database, with all answers in its one file."""
@@ -198,16 +198,16 @@ class Store:
             if not orders:
                 return None
             arms = min(orders, key=lambda order: begun[order[0].id])
-            seen = Counter(item for _, items in rows for item in json.loads(items))
+            shown = Counter(item for _, items in rows for item in json.loads(items))
             number = 1 + connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
             seed = participant_seed(study, self.bundle.key, number)
-            items = choose_items(study, arms, self.bundle.key, seen, seed)
+            items = choose_items(study, arms, self.bundle.key, shown, seed)
             about = (external, session, [arm.id for arm in arms], items, seed)
             new = Participant(number, secrets.token_hex(16), *about, 0, "active", now, now, agent[:300])
             values = [json.dumps(value) if isinstance(value, list) else value for value in vars(new).values()]
             connection.execute(f"INSERT INTO participant ({COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
             connection.execute("INSERT INTO event VALUES (?, ?, 'joined')", (now, number))
-            self._seen[number] = time.monotonic()
+            self._last_seen[number] = time.monotonic()
         return new
 
     def _taken(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -220,7 +220,7 @@ class Store:
             (arms, items)
             for number, status, step, arms, items in rows
             if status == "completed"
-            or clock - self._seen.get(number, clock) < 60 * (reserved if step else min(reserved, CONSENT_MINUTES))
+            or clock - self._last_seen.get(number, clock) < 60 * (reserved if step else min(reserved, CONSENT_MINUTES))
         ]
 
     def find(self, name: str) -> Participant | None:
@@ -275,7 +275,7 @@ class Store:
             )
             if following[1] != "active":
                 connection.execute("INSERT INTO event VALUES (?, ?, ?)", (now, who.number, following[1]))
-            self._seen[who.number] = clock
+            self._last_seen[who.number] = clock
         self._opened.pop((who.number, step), None)
         if self._leftover:
             self._empty_log()

@@ -83,10 +83,11 @@ def choose(sweep: Sweep, only: str | None) -> list[Run]:
     return chosen
 
 
-def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]:
+def start(each: Run, arguments: Sequence[str], jobs: int) -> subprocess.Popen[bytes]:
     """Train a run in a process of its own, from its last epoch if it has one, with its output in its log.
 
-    The log is locked as long as that process lives, so that no other sweep starts the same run. ``jobs`` trainings share the cores.
+    The log is locked as long as that process lives, so that no other sweep starts the same run. ``jobs`` trainings share
+    the cores.
 
     Raises:
         FolderInUseError: if the run is already being trained.
@@ -105,7 +106,7 @@ def start(each: Run, words: Sequence[str], jobs: int) -> subprocess.Popen[bytes]
             resume = state_of(each) == "begun"
             log.write(f"$ {each.command(resume)}\n".encode())
             log.flush()
-            command = [*FIT, *words]
+            command = [*FIT, *arguments]
             command += ["--ckpt_path", "last"] if resume else []
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
@@ -262,8 +263,8 @@ class Work:
             return "none left"
         spent = sum(time.monotonic() - training.began for training in self.under_way)
         mean = sum(self.seconds) / len(self.seconds) if self.seconds else 0.0
-        words = in_words(max(0.0, mean * left - spent) / self.jobs) if mean else ""
-        return ", ".join(filter(None, [f"{left} left", words]))
+        time_left = in_words(max(0.0, mean * left - spent) / self.jobs) if mean else ""
+        return ", ".join(filter(None, [f"{left} left", time_left]))
 
     def _lines(self) -> Text:
         """A line for each run under way, with its epoch and time left, and one for the sweep."""

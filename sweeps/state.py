@@ -44,7 +44,7 @@ def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
         said = StringIO()
         try:
             with redirect_stderr(said), redirect_stdout(said):
-                settings[run.name] = reader.read([*map(config_of_ours, run.words(resume=False))])
+                settings[run.name] = reader.read([*map(config_of_ours, run.fit_arguments(resume=False))])
         except SystemExit as end:
             line = said.getvalue().strip().partition("error: ")[2]
             mistakes.setdefault(line if end.code else "a flag prints something instead of training", []).append(

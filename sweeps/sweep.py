@@ -72,14 +72,14 @@ class Run:
     arguments: tuple[str, ...]
     needs: tuple[str, ...] = ()
 
-    def words(self, resume: bool) -> list[str]:
+    def fit_arguments(self, resume: bool) -> list[str]:
         """The arguments ``train.py`` gets to start or resume it."""
         return ["fit", *self.arguments, *(["--ckpt_path", "last"] if resume else [])]
 
     def command(self, resume: bool) -> str:
         """The same as a line for a shell."""
         program = ["python", "train.py"] if Path.cwd() == ROOT else ["protometry", "train"]
-        return shlex.join([*program, *self.words(resume)])
+        return shlex.join([*program, *self.fit_arguments(resume)])
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
     content = expand_paths(read_yaml(file))
     check_content(SweepFile, content, file, "See docs/sweeps.md.")
     asked = SweepFile.model_validate(content)
-    _check(asked, file, further := split_flags(flags))
+    _check(asked, file, further := split_arguments(flags))
     by_name: dict[str, Run] = {}
     folder = (runs := user_path(runs)) / asked.name
     nothing: list[None] = [None]
@@ -116,8 +116,10 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
         others = {name: folder / f"{name}{end}" for name in asked.models if name != model}
         parts = [asked.models[model], *([asked.data[data]] if data else [])]
         merged = {**asked.flags, **{key: value for part in parts for key, value in part.flags.items()}}
-        placed = list(_placed((word for flag in merged.items() for word in words_of(*flag)), others))
-        if unknown := PLACEHOLDER.search(" ".join(placed)):
+        filled = list(
+            _with_folders((argument for flag in merged.items() for argument in flag_arguments(*flag)), others)
+        )
+        if unknown := PLACEHOLDER.search(" ".join(filled)):
             near = did_you_mean(unknown[1], others)
             raise ValueError(
                 f"Expected {unknown[0]} in {file} to name a model that {model} can need, but got none.{near}"
@@ -126,8 +128,8 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
             f"{model}{end}",
             folder / f"{model}{end}",
             (
-                *(word for part in parts for path in part.config for word in ("--config", path)),
-                *placed,
+                *(argument for part in parts for path in part.config for argument in ("--config", path)),
+                *filled,
                 *further,
                 *([] if fold is None else ["--data.fold", str(fold)]),
                 *("--seed_everything", str(seed), "--runs", str(runs), "--experiment", f"{asked.name}/{model}{end}"),
@@ -164,14 +166,14 @@ def check_flags(names: Iterable[str], where: str, own: Sequence[str]) -> None:
             raise ValueError(f"Expected {where} to leave out `{name.split('=')[0]}`, which is set for every run.")
 
 
-def words_of(flag: str, value: Any) -> list[str]:
+def flag_arguments(flag: str, value: Any) -> list[str]:
     """A flag of the command line; mappings and lists as JSON, which is yaml too."""
     text, name = value if isinstance(value, str) else json.dumps(value), f"--{flag.removeprefix('--')}"
     return [f"{name}={text}"] if text.startswith("-") else [name, text]
 
 
-def split_flags(flags: str) -> list[str]:
-    """Words of further flags, as a shell splits them.
+def split_arguments(flags: str) -> list[str]:
+    """Further flags, as a shell splits them.
 
     Raises:
         ValueError: if a quote is not closed.
@@ -196,12 +198,12 @@ def _check(asked: SweepFile, file: str | Path, further: list[str]) -> None:
             raise ValueError(f"Expected `{key}` in {file} to be different numbers, but got {values}.")
 
 
-def _placed(words: Iterable[str], others: dict[str, Path]) -> Iterator[str]:
-    """Words in which the names of other models stand for the folders of their runs."""
-    for word in words:
+def _with_folders(arguments: Iterable[str], others: dict[str, Path]) -> Iterator[str]:
+    """Arguments in which the names of other models stand for the folders of their runs."""
+    for argument in arguments:
         for name, folder in others.items():
-            word = word.replace(f"{{{name}}}", str(folder))
-        yield word
+            argument = argument.replace(f"{{{name}}}", str(folder))
+        yield argument
 
 
 def _in_order(runs: dict[str, Run], file: str | Path) -> dict[str, Run]:

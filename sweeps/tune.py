@@ -28,7 +28,16 @@ from protometry.run_folder.schema import check_content
 from protometry.run_folder.settings import changed_settings
 from protometry.sweeps.run import Interrupts, end, start
 from protometry.sweeps.state import LOG, last_line, read_settings
-from protometry.sweeps.sweep import OF_THE_SWEEP, Name, Part, Run, check_configs, check_flags, split_flags, words_of
+from protometry.sweeps.sweep import (
+    OF_THE_SWEEP,
+    Name,
+    Part,
+    Run,
+    check_configs,
+    check_flags,
+    flag_arguments,
+    split_arguments,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -54,18 +63,18 @@ class Parameter(BaseModel):
 
     @model_validator(mode="after")
     def _is_range(self) -> Self:
-        place = f"of {', '.join(self.flags)}"
+        named = f"of {', '.join(self.flags)}"
         for name, value in (("low", self.low), ("high", self.high), ("step", self.step or 0)):
             if not abs(value) <= LARGEST:  # NaN, too
-                raise ValueError(f"`{name}` {place} is {value}, not a number of at most 2^53")
+                raise ValueError(f"`{name}` {named} is {value}, not a number of at most 2^53")
         if self.step is not None and self.step <= 0:
-            raise ValueError(f"`step` {place} is {self.step}, not above 0")
+            raise ValueError(f"`step` {named} is {self.step}, not above 0")
         if self.low > self.high:
-            raise ValueError(f"`low` {place} is {self.low}, above `high`, {self.high}")
+            raise ValueError(f"`low` {named} is {self.low}, above `high`, {self.high}")
         if self.log and self.low <= 0:
-            raise ValueError(f"`low` {place} is {self.low}, not above 0 as `log` requires")
+            raise ValueError(f"`low` {named} is {self.low}, not above 0 as `log` requires")
         if self.log and self.step:
-            raise ValueError(f"`step` {place} goes with `log: false` only")
+            raise ValueError(f"`step` {named} goes with `log: false` only")
         return self
 
     def suggest(self, name: str, trial: optuna.Trial) -> int | float:
@@ -145,16 +154,20 @@ class Tuning:
     def own_flags(self, name: str, values: Mapping[str, Any]) -> list[str]:
         """The flags that set a trial apart, with the given values of what is tuned."""
         tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
-        return [*(word for flag in tuned for word in words_of(*flag)), "--experiment", f"{self.asked.name}/{name}"]
+        return [
+            *(argument for flag in tuned for argument in flag_arguments(*flag)),
+            "--experiment",
+            f"{self.asked.name}/{name}",
+        ]
 
     def run(self, name: str, values: Mapping[str, Any], tested: bool = False) -> Run:
         """The run with the given values of what is tuned, evaluated on the test images if asked."""
-        words = [
-            *(word for path in self.asked.config for word in ("--config", path)),
-            *(word for flag in self.asked.flags.items() for word in words_of(*flag)),
+        arguments = [
+            *(argument for path in self.asked.config for argument in ("--config", path)),
+            *(argument for flag in self.asked.flags.items() for argument in flag_arguments(*flag)),
             *(*self.further, "--runs", self.runs, "--test_after_fit", str(tested).lower()),
         ]
-        return Run(name, self.folder / name, (*words, *self.own_flags(name, values)))
+        return Run(name, self.folder / name, (*arguments, *self.own_flags(name, values)))
 
     def settings(self) -> dict[str, Any]:
         """The settings of all trials, with the lowest values of what is tuned.
@@ -177,7 +190,7 @@ def read_tuning(file: str | Path, runs: str = "runs", flags: str = "") -> Tuning
     """
     content = expand_paths(read_yaml(file))
     check_content(TuningFile, content, file, "See docs/sweeps.md.")
-    asked, further = TuningFile.model_validate(content), split_flags(flags)
+    asked, further = TuningFile.model_validate(content), split_arguments(flags)
     check_name(asked.name, f"`name` in {file}")
     check_configs(asked.config, str(file))
     tuned = [flag for parameter in asked.space.values() for flag in parameter.flags]
@@ -306,13 +319,13 @@ def _accuracies(run: Run) -> list[tuple[int, float]]:
 
 
 def _score(run: Run) -> float:
-    """The accuracy of the checkpoint that the run would be evaluated by: the best, or the last; NaN without any."""
+    """The accuracy, at its epoch, of the checkpoint that would be evaluated: the best, or the last; NaN without any."""
     from protometry.run_folder.checkpoint_file import read_checkpoint
 
-    states = read_checkpoint(run.folder / "checkpoints" / "last.ckpt", mmap=True)["callbacks"]
-    best = next((state["best_score"] for state in states.values() if "best_score" in state), None)
-    accuracies = _accuracies(run)
-    return float(best) if best is not None else accuracies[-1][1] if accuracies else math.nan
+    folder = run.folder / "checkpoints"
+    best = folder / "best.ckpt"
+    checkpoint = read_checkpoint(best if best.is_file() else folder / "last.ckpt", mmap=True)
+    return dict(_accuracies(run)).get(checkpoint["epoch"], math.nan)
 
 
 def _progress(study: optuna.Study) -> str:
@@ -334,7 +347,7 @@ def _best(study: optuna.Study) -> Any:
 
 
 def _end(study: optuna.Study, tuning: Tuning) -> None:
-    """Write Optuna's plots and the table of trials; print the command of the best one."""
+    """Write the table of trials, and print the command of the best one."""
     best, folder = _best(study), tuning.folder
     if best is None:
         raise ValueError(f"Expected a trial to end, but all failed: {study.trials[-1].user_attrs.get('error')}")
@@ -344,25 +357,6 @@ def _end(study: optuna.Study, tuning: Tuning) -> None:
         for one in _trials(study)
     ]
     write_atomic(folder / "trials.csv", csv_text([header, *([row.get(name) for name in header] for row in rows)]))
-    _plot(study, folder)
     _check_settings(study, tuning, tuning.settings())  # configs may have been edited, which the command names
     print(f"\nbest validation accuracy {100 * best.value:.2f} %, {best.user_attrs['run']} in {folder}/trials.csv")
     print(tuning.run("best", best.params, tested=True).command(resume=False))
-
-
-def _plot(study: optuna.Study, folder: Path) -> None:
-    """Draw Optuna's own plots."""
-    import warnings
-
-    import matplotlib
-    import optuna.visualization.matplotlib as plots
-    from optuna.exceptions import ExperimentalWarning
-
-    matplotlib.use("Agg")
-    warnings.simplefilter("ignore", ExperimentalWarning)
-    drawings: dict[str, Any] = {"history": plots.plot_optimization_history, "importance": plots.plot_param_importances}
-    for name, draw in drawings.items():
-        try:
-            draw(study).figure.savefig(folder / f"{name}.png", bbox_inches="tight")
-        except (RuntimeError, ValueError) as reason:  # too few trials, or all alike
-            print(f"no {name}.png: {reason}")

@@ -36,12 +36,12 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     if not rated:
         return results
     rows = sorted({(one.item.id, row) for _, one, row, _ in rated})
-    place = {row: index for index, row in enumerate(rows)}
+    index_of = {row: index for index, row in enumerate(rows)}
     key = {one.item.id: one.key for _, one, _, _ in rated}
     scores = np.array([key[item].scores.get(row, math.nan) for item, row in rows])
     images = np.unique([key[item].image for item, _ in rows], return_inverse=True)[1]
     person = np.array([number for number, *_ in rated])
-    index = np.array([place[one.item.id, row] for _, one, row, _ in rated])
+    index = np.array([index_of[one.item.id, row] for _, one, row, _ in rated])
     ratings = np.array([rating for *_, rating in rated])
     results |= {"study/similarity_alpha": _alpha(ratings, person, index, len(rows))}
     if np.isfinite(scores).all():

@@ -123,7 +123,7 @@ class Drawing:
         pictures = ([photo, region, region, photo], [other, elsewhere, piece, source])
         names = [self.explained.id("r", f"catch {kind} {item.id}") for kind in ("same", "noise")]
         rows = [  # every picture in a file of its own: a repeated name would give these rows away
-            Row(name, [self._keep(picture, 89 - 4 * row - number) for place, picture in enumerate(some)])
+            Row(name, [self._keep(picture, 89 - 4 * row - index) for index, picture in enumerate(some)])
             for row, (name, some) in enumerate(zip(names, pictures, strict=True))
         ]
         options = [*item.options]

@@ -232,6 +232,6 @@ class ExplainedModel:
         for group in self.units.source.duplicates() if self.units.source else []:
             own = [unit for unit in group if known[unit]]
             known[[unit for unit in own if unit != max(own, key=above.__getitem__)]] = False
-        shares = self.outputs.scores[index] * above
-        order: list[int] = shares.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
+        contributions = self.outputs.scores[index] * above
+        order: list[int] = contributions.masked_fill(~known, -torch.inf).argsort(descending=True, stable=True).tolist()
         return order[: min(int(known.sum()), self.method.rows)]

@@ -116,14 +116,14 @@ class Pages:
         """How many items of an arm were answered correctly."""
         study, key = self.bundle.study, self.bundle.key.items
         task = task_of(study.task, arm.form)
-        seen = [
+        answered = [
             (step.item, key[step.item.id], earlier[number])
             for number, step in enumerate(way)
             if step.item and step.arm is arm and arm.is_scored(step.item) and number in earlier
         ]
-        facts = {"score": sum(task.is_right(*one) for one in seen), "of": len(seen)}
+        facts = {"score": sum(task.is_right(*one) for one in answered), "of": len(answered)}
         for name, kind in (("right", True), ("wrong", False)):
-            belief = [task.chosen(item, answers) is not None for item, one, answers in seen if one.right == kind]
+            belief = [task.chosen(item, answers) is not None for item, one, answers in answered if one.right == kind]
             facts |= {name: len(belief), f"believed_{name}": sum(belief)}
         text: str = self.say["result"][study.task].format(**facts)
         return f"{text} {self.say['result']['checks']}" if arm.checks else text

@@ -80,10 +80,10 @@ def answer_all(store: Store, who: Participant, observer: Observer) -> None:
 
 async def _visit(store: Store, observer: Observer, number: int) -> int:
     transport = ASGITransport(make_app(store.bundle, store, [HOST]))
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> bool:
-        async with places, AsyncClient(transport=transport, base_url=f"https://{HOST}") as browser:
+        async with slots, AsyncClient(transport=transport, base_url=f"https://{HOST}") as browser:
             return await take_part(browser, store, observer)
 
     return sum(await asyncio.gather(*(one() for _ in range(number))))

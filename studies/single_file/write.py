@@ -64,6 +64,6 @@ def first_participants(bundle: Bundle, number: int) -> list[Participant]:
     finally:
         store.close()
     if len(people) < number:
-        places = counted(len(people), "participant")
-        raise ValueError(f"The study {bundle.study.id} has places for {places}, not for {number}.")
+        placed = counted(len(people), "participant")
+        raise ValueError(f"The study {bundle.study.id} has places for {placed}, not for {number}.")
     return people

@@ -169,7 +169,7 @@ def crossed(values: Floats, people: Indices, images: Indices, sides: Indices) ->
     person, image = (np.unique(names, return_inverse=True)[1] for names in (people, images))
     clusters = [_indicator(index) for index in (person, image, person * (image.max() + 1) + image)]
     means = np.zeros(len(values))
-    shares: list[list[Floats]] = [[], [], []]  # of weights, by kind of cluster and arm
+    weight_sums: list[list[Floats]] = [[], [], []]  # of weights, by kind of cluster and arm
     sums: list[list[Floats]] = [[], [], []]
     for side in np.unique(sides):
         own = sides == side
@@ -179,16 +179,16 @@ def crossed(values: Floats, people: Indices, images: Indices, sides: Indices) ->
         means += side * mean
         residuals = side * weights * (values - mean[:, None])
         for kind, cluster in enumerate(clusters):
-            shares[kind].append(weights @ cluster)
+            weight_sums[kind].append(weights @ cluster)
             sums[kind].append(residuals @ cluster)
-    squares = np.array([[(share**2).sum() for share in arm] for arm in shares])
+    squares = np.array([[(weight_sum**2).sum() for weight_sum in arm] for arm in weight_sums])
     scale = np.maximum(1 - squares[0] - squares[1] + squares[2], 0)
     with np.errstate(divide="ignore", invalid="ignore"):  # of one person or image
         joint = _squares(sums, np.broadcast_to(scale, squares.shape))
         alone = _squares(sums[:2], np.maximum(1 - squares[:2], 0))
         both = joint[0].sum(axis=1) + joint[1].sum(axis=1) - joint[2].sum(axis=1)
         totals = [part.sum(axis=1) for part in alone]
-        lost = [sum(_by_arms(part, share)) for part, share in zip(alone, shares[:2], strict=True)]
+        lost = [sum(_by_arms(part, weight_sum)) for part, weight_sum in zip(alone, weight_sums[:2], strict=True)]
         larger = np.where(totals[0] >= totals[1], totals[0] ** 2 / lost[0], totals[1] ** 2 / lost[1])
         least = np.maximum(*totals)
         df = np.where(both > least, both**2 / (lost[0] + lost[1]), larger)
@@ -206,7 +206,7 @@ def expected(
         items: answers per person and arm.
         people: in each arm.
         images: in each arm.
-        icc: shares ρ_p of people and ρ_i of images in the variance of single answers.
+        icc: weight_sums ρ_p of people and ρ_i of images in the variance of single answers.
         correlation: of what people can do in one arm and in the other, where the same people see both; None where arms
             have people of their own.
 
@@ -238,8 +238,8 @@ def _squares(sums: list[list[Floats]], scales: Floats) -> list[Floats]:
     return [sum(one / root for one, root in zip(*both, strict=True)) ** 2 for both in zip(sums, roots, strict=True)]
 
 
-def _by_arms(squares: Floats, shares: list[Floats]) -> list[Floats]:
+def _by_arms(squares: Floats, weight_sums: list[Floats]) -> list[Floats]:
     """For clusters of the same arms, their part of the variance, squared and divided by its degrees of freedom."""
-    where = sum((share > 0) * 2**arm for arm, share in enumerate(shares))
-    groups = [where == code for code in range(1, 2 ** len(shares))]
+    arms = sum((weight_sum > 0) * 2**arm for arm, weight_sum in enumerate(weight_sums))
+    groups = [arms == code for code in range(1, 2 ** len(weight_sums))]
     return [squares[:, group].sum(axis=1) ** 2 / max(group.sum() - 1, 1) for group in groups]

@@ -174,9 +174,9 @@ def similarity_correlation(
     spread = np.sqrt(np.maximum(np.bincount(person, (ratings - mean[person]) ** 2) / counts, 0))
     varied = spread[person] > 0
     standard = (ratings - mean[person])[varied] / spread[person][varied]
-    seen = np.bincount(rows[varied], minlength=len(scores))
-    kept = seen > 0
-    rated = np.bincount(rows[varied], standard, minlength=len(scores))[kept] / seen[kept]
+    ratings_per_row = np.bincount(rows[varied], minlength=len(scores))
+    kept = ratings_per_row > 0
+    rated = np.bincount(rows[varied], standard, minlength=len(scores))[kept] / ratings_per_row[kept]
     scored, image = scores[kept], images[kept]
     value, p = spearman(rated, scored)
     names, member = np.unique(image, return_inverse=True)

@@ -78,9 +78,9 @@ class LastDecisions(Distinction):
     def questions(self, item: Item, choices: tuple[tuple[str, str], ...], say: dict[str, Any]) -> list[Question]:
         """Every decision that is left."""
         present = tuple((name, say["items"][name]) for name in ("absent", "present"))
-        text, places = say["questions"]["decision"], say["items"]["nodes"]
+        text, nodes = say["questions"]["decision"], say["items"]["nodes"]
         return [
-            Question(f"decision.{number}", "choice", text, present, place=place) for number, place in enumerate(places)
+            Question(f"decision.{number}", "choice", text, present, about=node) for number, node in enumerate(nodes)
         ]
 
     def chosen(self, item: Item, answers: Answers) -> str | None:

@@ -39,8 +39,8 @@ def test_every_combination_is_a_run(tmp_path):
         """--evaluation.suite '["general"]' --data.preset tiny --model.phases.warm null --model.x=-1 """  # a part's win
         f"--data.fold 3 --seed_everything 2 --runs {tmp_path / 'runs'} --experiment mine/{name} --test_after_fit true"
     )
-    assert shlex.join(runs[name].words(resume=False)) == expected
-    assert runs[name].words(resume=True)[-2:] == ["--ckpt_path", "last"]
+    assert shlex.join(runs[name].fit_arguments(resume=False)) == expected
+    assert runs[name].fit_arguments(resume=True)[-2:] == ["--ckpt_path", "last"]
 
 
 def test_axes_that_are_not_named_are_no_part_of_a_name(tmp_path):
@@ -94,7 +94,7 @@ def test_sweeps_of_ours(file, monkeypatch):
 
 def test_further_flags_are_those_of_every_run(tmp_path):
     file = write(tmp_path, flags={"x": 1})
-    words = shlex.join(read_sweep(file, "runs", "--data.root 'my birds'").runs["a"].words(resume=False))
+    words = shlex.join(read_sweep(file, "runs", "--data.root 'my birds'").runs["a"].fit_arguments(resume=False))
     assert f"--config {QUICK} --x 1 --data.root 'my birds' --seed_everything 0 " in words
     for wrong, said in (("--runs=elsewhere", "leave out `--runs`"), ("'x", "be words of a shell, .*: no closing quot")):
         with pytest.raises(ValueError, match=f"Expected argument `flags` to {said}"):
