@@ -2,7 +2,7 @@
 
     python examples/human_study.py runs/quickstart/checkpoints/last.ckpt OUT
 
-With `python -m studies serve OUT/study`, people answer the same pages.
+With `protometry studies serve OUT/study`, people answer the same pages.
 """
 
 import sys

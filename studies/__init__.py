@@ -1,1 +1,1 @@
-"""Human studies of explanations: planned, built, served, simulated and analysed (``python -m studies``)."""
+"""Human studies of explanations: planned, built, served, simulated and analysed (``protometry studies``)."""

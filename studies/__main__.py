@@ -1,12 +1,12 @@
 """Plan, build, serve, simulate and analyse human studies.
 
-``python -m studies plan --effect 0.10 --task distinction --items 5 --icc 0.2``
-``python -m studies build --config STUDY.yaml --out DIR``
-``python -m studies hive --name cub_prototree_distinction --ckpt_path RUN.ckpt --consent consent.md --out DIR``
-``python -m studies serve DIR``
-``python -m studies single_file DIR --out FILES --number 20``
-``python -m studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
-``python -m studies analyse DIR``
+``protometry studies plan --effect 0.10 --task distinction --items 5 --icc 0.2``
+``protometry studies build --config STUDY.yaml --out DIR``
+``protometry studies hive --name cub_prototree_distinction --ckpt_path RUN.ckpt --consent consent.md --out DIR``
+``protometry studies serve DIR``
+``protometry studies single_file DIR --out FILES --number 20``
+``protometry studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
+``protometry studies analyse DIR``
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, or 2 if files or arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = StrictParser(prog="python -m studies", description="Human studies of explanations.")
+    parser = StrictParser(prog="protometry studies", description="Human studies of explanations.")
     commands = parser.add_subcommands(required=True)
     try:
         for name, (about, module) in COMMANDS.items():

@@ -1,9 +1,9 @@
 """Train and evaluate many runs from one file.
 
-``python -m sweeps run configs/sweep/sketch_birds.yaml --jobs 2``
-``python -m sweeps slurm configs/sweep/sketch_birds.yaml > array.sh``
-``python -m sweeps tune configs/sweep/tune_protopnet_cub200.yaml --flags "--data.root DIR"``
-``python -m sweeps wandb configs/sweep/sketch_birds.yaml > sweep.yaml``
+``protometry sweeps run configs/sweep/sketch_birds.yaml --jobs 2``
+``protometry sweeps slurm configs/sweep/sketch_birds.yaml > array.sh``
+``protometry sweeps tune configs/sweep/tune_protopnet_cub200.yaml --flags "--data.root DIR"``
+``protometry sweeps wandb configs/sweep/sketch_birds.yaml > sweep.yaml``
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CommandLine(StrictParser):
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line, from the shell or in process."""
-    auto_cli(COMMANDS, args=args, parser_class=CommandLine, prog="python -m sweeps")
+    auto_cli(COMMANDS, args=args, parser_class=CommandLine, prog="protometry sweeps")
 
 
 if __name__ == "__main__":

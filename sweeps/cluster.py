@@ -70,11 +70,6 @@ def _elements(sweep: Sweep) -> list[str]:
 
 
 def _command(sweep: Sweep, runs: str, flags: str) -> list[str]:
-    options = {"--runs": runs if runs != "runs" else "", "--flags": flags}
-    return [
-        "protometry",
-        "sweeps",
-        "run",
-        str(sweep.file),
-        *(f"{name}={value}" for name, value in options.items() if value),
-    ]
+    given = {"--runs": runs if runs != "runs" else "", "--flags": flags}
+    options = [f"{name}={value}" for name, value in given.items() if value]
+    return ["protometry", "sweeps", "run", str(sweep.file), *options]

@@ -86,8 +86,8 @@ def choose(sweep: Sweep, only: str | None) -> list[Run]:
 def start(each: Run, arguments: Sequence[str], jobs: int) -> subprocess.Popen[bytes]:
     """Train a run in a process of its own, from its last epoch if it has one, with its output in its log.
 
-    The log is locked as long as that process lives, so that no other sweep starts the same run. ``jobs`` trainings share
-    the cores.
+    The log is locked as long as that process lives, so that no other sweep starts the same run. The cores are shared by
+    ``jobs`` trainings.
 
     Raises:
         FolderInUseError: if the run is already being trained.

@@ -116,9 +116,8 @@ def read_sweep(file: str | Path, runs: str | Path = "runs", flags: str = "") -> 
         others = {name: folder / f"{name}{end}" for name in asked.models if name != model}
         parts = [asked.models[model], *([asked.data[data]] if data else [])]
         merged = {**asked.flags, **{key: value for part in parts for key, value in part.flags.items()}}
-        filled = list(
-            _with_folders((argument for flag in merged.items() for argument in flag_arguments(*flag)), others)
-        )
+        own = [argument for flag in merged.items() for argument in flag_arguments(*flag)]
+        filled = list(_with_folders(own, others))
         if unknown := PLACEHOLDER.search(" ".join(filled)):
             near = did_you_mean(unknown[1], others)
             raise ValueError(

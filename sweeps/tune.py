@@ -154,11 +154,8 @@ class Tuning:
     def own_flags(self, name: str, values: Mapping[str, Any]) -> list[str]:
         """The flags that set a trial apart, with the given values of what is tuned."""
         tuned = [(flag, values[key]) for key, parameter in self.asked.space.items() for flag in parameter.flags]
-        return [
-            *(argument for flag in tuned for argument in flag_arguments(*flag)),
-            "--experiment",
-            f"{self.asked.name}/{name}",
-        ]
+        arguments = [argument for flag in tuned for argument in flag_arguments(*flag)]
+        return [*arguments, "--experiment", f"{self.asked.name}/{name}"]
 
     def run(self, name: str, values: Mapping[str, Any], tested: bool = False) -> Run:
         """The run with the given values of what is tuned, evaluated on the test images if asked."""

@@ -195,7 +195,7 @@ def _by_dataset(table: PaperTable, own: Sequence[Row]) -> list[Section]:
         suites = ",".join(dict.fromkeys(key.split("/")[0] + "_full" * full for key in keys))
         mend = f"Evaluate them with `--suite {suites}`."
         if suites == "study":
-            mend = "Pass the folder of a study that `python -m studies analyse` has analysed."
+            mend = "Pass the folder of a study that `protometry studies analyse` has analysed."
         raise ValueError(f"Expected `runs` to have results of {table.name}, but none has any of {listed}. {mend}")
     quoted = published_rows(table)
     datasets = dict.fromkeys([*(row.dataset for row in quoted), *(row.dataset for row in own if row.dataset)])

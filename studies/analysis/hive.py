@@ -69,7 +69,7 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     bundle = load_bundle((analysis / summary.get("bundle", "..")).resolve())
     if summary.get("hash") != bundle.hash:
         raise ValueError(
-            f"Expected {file} to be of this study as it is now. Run `python -m studies analyse {bundle.folder}`."
+            f"Expected {file} to be of this study as it is now. Run `protometry studies analyse {bundle.folder}`."
         )
     study = bundle.study
     rows = [row for arm in study.arms for row in _rows(study, arm, table, summary)]

@@ -64,10 +64,8 @@ class Observer(Ability):
                 rating = self.slope * (key.scores.get(rows[0], 0.5) - 0.5) + person + chance.gauss(0, self.noise_sd)
                 answers[question.name] = min(max(round((points + 1) / 2 + rating), 1), points)
             elif kind == "pair":
-                perceived = {
-                    row: self.slope * key.scores.get(row, 0.5) + chance.gauss(0, self.noise_sd) for row in rows
-                }
-                answers[question.name] = max(perceived, key=perceived.__getitem__)
+                alike = {row: self.slope * key.scores.get(row, 0.5) + chance.gauss(0, self.noise_sd) for row in rows}
+                answers[question.name] = max(alike, key=alike.__getitem__)
         if step.item.attention is not None:
             answers["attention"] = step.item.attention
         if chance.random() < self.lapse:

@@ -187,7 +187,6 @@ def test_a_run_within_another(run_copy, finished_run):
         ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the run, 'sketch' requ"),
         ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the run, 3 requested"),
         ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the run, 1 reques"),
-        ("last", "--model.phases.new=null", "others. model.phases.new: nothing in the run, None requested. Use"),
         (
             "last",
             "--model=protometry.lightning_modules.Classifier",

@@ -95,8 +95,9 @@ def write_files(page: Path, place: Path) -> None:
 
 
 def calls(block: str, place: Path) -> list[list[str]]:
-    """The arguments of every ``python`` of a block, after the shell has seen them; other programs are left out."""
-    say = 'python() { "$PYTHON" -S -c "import json, sys; print(json.dumps(sys.argv[1:]))" "$@"; }\n'
+    """The arguments of ``python`` and ``protometry``, after the shell has seen them; other programs are left out."""
+    shown = '"$PYTHON" -S -c "import json, sys; print(json.dumps(sys.argv[1:]))" "$@"'
+    say = "".join(f"{name}() {{ {shown}; }}\n" for name in ("python", "protometry"))
     others = "".join(f"{name}() {{ :; }}\n" for name in ("pip", "pytest", "tensorboard"))
     script, known = say + others + block, os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(["bash", "-euc", script], cwd=place, env=known, text=True, check=True, capture_output=True)
@@ -135,7 +136,8 @@ def test_a_study_from_a_clean_clone(tmp_path):
     known = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "clone")}
     for block in blocks(tmp_path / "clone/docs/studies.md", "bash"):
         if STUDY in block["text"]:
-            script = f"pip() {{ :; }}\npython() {{ {run}; }}\n{block['text']}"
+            start = f'pip() {{ :; }}\npython() {{ {run}; }}\nprotometry() {{ python -m protometry "$@"; }}'
+            script = f"{start}\n{block['text']}"
             subprocess.run(["bash", "-euc", script], cwd=tmp_path / "clone", env=known, check=True)
     study = tmp_path / "clone" / STUDY
     assert json.loads((study / "simulated/summary.json").read_text("utf-8"))["participants"]["analysed"] == 50

@@ -85,9 +85,8 @@ def test_looking_at_a_link_takes_no_place(site):
         for method in ("HEAD", "GET"):
             site.send(method, f"/join?PROLIFIC_PID=p{number}", cookies=httpx.Cookies())
     assert site.store.join("real") is not None
-    site.store._last_seen = dict.fromkeys(
-        site.store._last_seen, time.monotonic() - 601
-    )  # who has not agreed for ten minutes
+    long_ago = time.monotonic() - 601  # who has not agreed for ten minutes
+    site.store._last_seen = dict.fromkeys(site.store._last_seen, long_ago)
     assert all(site.store.join(name) for name in ("a", "b", "c"))
 
 

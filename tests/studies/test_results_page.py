@@ -196,7 +196,7 @@ def test_a_study_stands_in_the_tables_of_hive(tmp_path, capsys):
     origin = {"model": "Classifier", "explainer": "grad_cam"}
     make_bundle(tmp_path / "toy", "agreement", "heatmap", arm={"origin": origin})
     command = ["table", str(tmp_path / "toy"), "--published", "hive/1", "--format", "json"]
-    with pytest.raises(ValueError, match=r"summary.json to be of this study as it is now. Run `python"):
+    with pytest.raises(ValueError, match=r"summary.json to be of this study as it is now. Run `protometry"):
         evaluate.main(command)
     answered(tmp_path / "toy", Observer(), Observer())
     result = analyse(tmp_path / "toy")["results"]["kept"]["main"]["study/agreement_correct"]

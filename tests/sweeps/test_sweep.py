@@ -88,7 +88,7 @@ def test_mistakes_of_a_file(tmp_path, content, said):
 def test_sweeps_of_ours(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     first = file.read_text().splitlines()[0]
-    assert first.startswith(f"# python -m sweeps run {file.relative_to(ROOT)} ")
+    assert first.startswith(f"# protometry sweeps run {file.relative_to(ROOT)} ")
     assert len(read_sweep(file).runs) > 1
 
 

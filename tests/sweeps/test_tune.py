@@ -165,7 +165,7 @@ def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
 def test_the_published_spaces(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     tuning = read_tuning(file.relative_to(ROOT))
-    assert f"# python -m sweeps tune {file.relative_to(ROOT)} " in file.read_text().splitlines()[0]
+    assert f"# protometry sweeps tune {file.relative_to(ROOT)} " in file.read_text().splitlines()[0]
     assert tuning.asked.trials == 50
     rates = [one for one in tuning.asked.space.values() if one.log]
     assert {(one.low, one.high) for one in rates} <= {(1e-5, 3e-3), (1e-3, 1e-1)}

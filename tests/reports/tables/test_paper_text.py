@@ -134,5 +134,5 @@ def test_runs_without_any_of_its_metrics_are_refused(tmp_path):
     write_run(tmp_path / "run", {ACC: 0.5})
     with pytest.raises(ValueError, match=r"of concept_metrics/1, but none has any of .*`--suite concepts_full`"):
         evaluate.main(["table", str(tmp_path / "run"), "--published", "concept_metrics/1"])
-    with pytest.raises(ValueError, match=r"of hive/1, .* folder of a study that `python -m studies analyse`"):
+    with pytest.raises(ValueError, match=r"of hive/1, .* folder of a study that `protometry studies analyse`"):
         evaluate.main(["table", str(tmp_path / "run"), "--published", "hive/1"])
