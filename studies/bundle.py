@@ -30,8 +30,6 @@ class Bundle:
     """A study that was read and checked.
 
     Attributes:
-        study: what participants may see.
-        key: what they may not.
         consent: text of the consent page; paragraphs are divided by empty lines.
         hash: SHA-256 of all that; the names in ``study.json`` are the hashes of the media.
     """

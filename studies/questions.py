@@ -26,11 +26,8 @@ class Question:
     """One question.
 
     Attributes:
-        name: of the field, and of the answer in the results.
         kind: ``scale`` is answered by its point, from 1; ``choice`` by the value of an option; ``accuracy`` by a number
             of percent or the tick "would not switch", which is the answer -1.
-        options: value and text of each answer.
-        required: whether the page can be left without it.
         detail: text below the question, before the field of ``accuracy``.
         about: what it asks about, where a page repeats a question, such as for each row of a class.
     """
@@ -54,7 +51,6 @@ class Form:
     Attributes:
         step: index of the page it is the form of; -1 if it does not say.
         client: what the browser claims of the visit; counts, and None for what is not a count.
-        answers: names and values of all other fields, in order.
     """
 
     step: int

@@ -258,7 +258,7 @@ class Store:
             if current is None or current.status == "withdrawn" or step > current.step:
                 return "stale"
             if step < current.step or current.status != "active":
-                before = _answers(connection, who.number, step)
+                before = _answers(connection, who.number).get(step, {})
                 return "stale" if not before and answers else "same" if before == answers else "conflict"
             page, item = way[step].page, way[step].item
             following = after(self.bundle.study, way, step, answers)
@@ -284,13 +284,7 @@ class Store:
     def answers(self, who: Participant) -> dict[int, Answers]:
         """All answers of a participant, by step."""
         with self._lock:
-            rows = self._connection.execute(
-                "SELECT step, question, value FROM answer WHERE participant = ? ORDER BY rowid", (who.number,)
-            ).fetchall()
-        by_step: dict[int, Answers] = {}
-        for step, question, value in rows:
-            by_step.setdefault(step, {})[question] = json.loads(value)
-        return by_step
+            return _answers(self._connection, who.number)
 
     def check(self) -> None:
         """Begin and end a transaction, and see whether the disk has room for more.
@@ -323,6 +317,9 @@ class Store:
         self._empty_log()
 
 
-def _answers(connection: sqlite3.Connection, number: int, step: int) -> Answers:
-    rows = connection.execute("SELECT question, value FROM answer WHERE (participant, step) = (?, ?)", (number, step))
-    return {question: json.loads(value) for question, value in rows}
+def _answers(connection: sqlite3.Connection, number: int) -> dict[int, Answers]:
+    asked = "SELECT step, question, value FROM answer WHERE participant = ? ORDER BY rowid"
+    by_step: dict[int, Answers] = {}
+    for step, question, value in connection.execute(asked, (number,)):
+        by_step.setdefault(step, {})[question] = json.loads(value)
+    return by_step

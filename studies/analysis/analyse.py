@@ -46,7 +46,6 @@ class Summary:
     """The content of ``summary.json``.
 
     Attributes:
-        hash: of the bundle.
         participants: how many there are, by status and flag, and how many are analysed and kept.
         results: of all participants and of those who are kept, by arm or pair of arms, then by key.
         bundle: path of its folder from the folder of the results.

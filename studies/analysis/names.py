@@ -42,11 +42,13 @@ QUESTIONS: dict[str, dict[str, Name]] = {
     },
     "Do people see which class the model chose?": {
         "output_correct": Name(
-            *("named the model's class, right predictions", "%"),
+            "named the model's class, right predictions",
+            "%",
             "named the class that the model chose for {share} of the photos with a right prediction",
         ),
         "output_incorrect": Name(
-            *("named the model's class, wrong predictions", "%"),
+            "named the model's class, wrong predictions",
+            "%",
             "named the class that the model chose for {share} of the photos with a wrong prediction",
         ),
     },
@@ -62,7 +64,8 @@ QUESTIONS: dict[str, dict[str, Name]] = {
         "similarity_rating_chosen": Name("mean rating, classes that were chosen or believed"),
         "similarity_rating_rejected": Name("mean rating, classes that were not chosen or believed"),
         "similarity_pairwise": Name(
-            *("pairs in which people and model choose the same row", "%"),
+            "pairs in which people and model choose the same row",
+            "%",
             "took the row that the model scores higher in {share} of the pairs",
         ),
         "clarity": Name("how clear it is what a unit shows (1 to 4)"),

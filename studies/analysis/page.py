@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,34 +11,9 @@ from protometry.studies.analysis import names
 from protometry.studies.analysis.headlines import arms, headlines, people
 from protometry.studies.analysis.hive import key_of, published_for
 from protometry.studies.analysis.results import default_test
-from protometry.studies.study import Arm, Study
+from protometry.studies.study import Study
 
 KINDS = {"total": "all photos", "correct": "right predictions", "incorrect": "wrong predictions"}
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A row of the picture.
-
-    Attributes:
-        one: result after the exclusions.
-        before: result of all participants, if somebody was excluded.
-    """
-
-    arm: str
-    photos: str
-    key: str
-    one: dict[str, Any]
-    before: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """Results that answer a question."""
-
-    question: str
-    keys: list[str]
-    arms: list[Arm]
 
 
 def page(study: Study, summary: dict[str, Any]) -> str:
@@ -75,18 +49,20 @@ def page(study: Study, summary: dict[str, Any]) -> str:
     )
 
 
-def _marks(study: Study, everybody: dict[str, Any], kept: dict[str, Any], excluded: bool) -> list[Mark]:
+def _marks(study: Study, everybody: dict[str, Any], kept: dict[str, Any], excluded: bool) -> list[dict[str, Any]]:
+    """Rows of the picture: a result after the exclusions and, if somebody was excluded, the one before."""
     marks = []
     for arm in study.arms:
         for suffix, photos in KINDS.items():
             key = f"study/{study.task}_{suffix}"
             one, before = kept[arm.id][key], everybody[arm.id][key]
             if one["value"] is not None or suffix == "total":
-                marks.append(Mark(arm.id, photos, key, one, before if excluded else None))
+                before = before if excluded else None
+                marks.append({"arm": arm.id, "photos": photos, "key": key, "one": one, "before": before})
     return marks
 
 
-def _tables(study: Study, kept: dict[str, Any], questions: list[str]) -> list[Table]:
+def _tables(study: Study, kept: dict[str, Any], questions: list[str]) -> list[dict[str, Any]]:
     """The results of arms that answer a question; only those that some arm has, and arms that were asked."""
     keys = list(dict.fromkeys(key for arm in study.arms for key in kept[arm.id]))
     tables = []
@@ -94,7 +70,7 @@ def _tables(study: Study, kept: dict[str, Any], questions: list[str]) -> list[Ta
         own = [key for short in names.QUESTIONS[question] for key in keys if names.short(key) == short]
         asked = [arm for arm in study.arms if any(_is_answered(kept[arm.id].get(key)) for key in own)]
         if own:
-            tables.append(Table(question, own, asked or study.arms))
+            tables.append({"question": question, "rows": own, "arms": asked or study.arms})
     return tables
 
 

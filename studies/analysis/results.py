@@ -34,12 +34,9 @@ class Result:
     """One figure.
 
     Attributes:
-        value: mean, correlation or rate.
         sd: over participants, where the value is a mean over them.
         n: participants, or things that were rated.
         interval: 95 %.
-        details: tests and what else belongs to it, by name.
-        reason: why there is no value.
     """
 
     value: float

@@ -31,13 +31,7 @@ class HiveModel:
 
 @dataclass(frozen=True)
 class HiveStudy:
-    """A study of the paper.
-
-    Attributes:
-        right: photos of a form with a right prediction.
-        wrong: photos with a wrong one.
-        examples: training photos of every class that are shown.
-    """
+    """A study of the paper."""
 
     task: TaskName
     model: str

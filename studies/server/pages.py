@@ -51,16 +51,10 @@ class Pages:
             single=False,
         )  # fmt: skip
 
-    def step(  # noqa: PLR0913
-        self, way: list[Step], index: int, tokens: tuple[str, str], *,
-        given: Mapping[str, str] | None = None, errors: Mapping[str, str] | None = None, note: str = "",
-        earlier: Mapping[int, Answers] | None = None, read_only: bool = False,
-    ) -> str:  # fmt: skip
-        """The page of a step."""
-        return self._step(
-            "page.html", way, index, tokens=tokens, given=given or {}, errors=errors or {},
-            note=self.say["messages"][note] if note else None, earlier=earlier or {}, read_only=read_only,
-        )  # fmt: skip
+    def step(self, way: list[Step], index: int, tokens: tuple[str, str], *, note: str = "", **values: Any) -> str:
+        """The page of a step; ``values`` are answers ``given`` and ``earlier``, ``errors``, and ``read_only``."""
+        message = self.say["messages"][note] if note else None
+        return self._step("page.html", way, index, tokens=tokens, note=message, **values)
 
     def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
         """All pages of a participant in one file that needs no server, except for the result, which needs the key."""

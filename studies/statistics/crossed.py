@@ -206,7 +206,7 @@ def expected(
         items: answers per person and arm.
         people: in each arm.
         images: in each arm.
-        icc: weight_sums ρ_p of people and ρ_i of images in the variance of single answers.
+        icc: shares ρ_p of people and ρ_i of images in the variance of single answers.
         correlation: of what people can do in one arm and in the other, where the same people see both; None where arms
             have people of their own.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -20,7 +19,7 @@ from protometry.studies.simulation.simulate import answer_all, simulate
 from protometry.studies.statistics.crossed import estimate
 from protometry.studies.store import Store
 from protometry.studies.study import Platform, Quality
-from tests.studies.toy import TASKS, make_bundle
+from tests.studies.toy import TASKS, make_bundle, read_rows
 
 
 class Scripted(Observer):
@@ -51,11 +50,6 @@ def answered(folder: Path, *observers: Observer) -> Path:
     return folder
 
 
-def rows(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 def test_agreement_by_hand(tmp_path):
     """Items i0 and i2 have right predictions, i1 and i3 wrong ones; 3 and 4 of 4 count as belief."""
     make_bundle(tmp_path, items=4, platform=Platform(wage=12, minutes=10, bonus=1.5))
@@ -75,10 +69,10 @@ def test_agreement_by_hand(tmp_path):
     assert results["study/tradeoff_low"]["details"]["headroom"] == pytest.approx(0.75)
     assert results["study/tradeoff_medium"]["details"]["would_not_switch"] == 2
     assert results["study/understanding_change"]["value"] == -1
-    (mine, other) = rows(tmp_path / "analysis/participants.csv")
+    (mine, other) = read_rows(tmp_path / "analysis/participants.csv")
     assert (mine["accuracy"], mine["pay"], mine["bonus"], mine["external"]) == ("0.5", "2.0", "0.0", "person0")
     assert (other["accuracy"], other["bonus"]) == ("1.0", "1.5")
-    answers = rows(tmp_path / "analysis/answers.csv")
+    answers = read_rows(tmp_path / "analysis/answers.csv")
     graded = [row["right"] for row in answers if row["participant"] == "1" and row["question"] == "confidence"]
     assert sorted(graded) == ["False", "False", "True", "True"]
     assert sum(row["right"] != "" for row in answers) == 8
@@ -121,12 +115,12 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
     assert summary["participants"]["analysed"] == 6
     results, key = summary["results"]["all"], "study/agreement_total"
     shares = {}
-    for row in rows(tmp_path / "out/answers.csv"):
+    for row in read_rows(tmp_path / "out/answers.csv"):
         if row["question"] == "confidence":
             shares.setdefault(row["arm"], {}).setdefault(row["participant"], []).append(row["right"] == "True")
     gaps = [np.mean(shares["main"][one]) - np.mean(shares["other0"][one]) for one in shares["main"]]
     t, p = ttest_1samp(gaps, 0)
-    table = [row for row in rows(tmp_path / "out/answers.csv") if row["question"] == "confidence"]
+    table = [row for row in read_rows(tmp_path / "out/answers.csv") if row["question"] == "confidence"]
     right = np.array([row["right"] == "True" for row in table], dtype=float)
     who, images = (np.unique([row[name] for row in table], return_inverse=True)[1] for name in ("participant", "image"))
     result = estimate(right, who, images, np.array([1 if row["arm"] == "main" else -1 for row in table]))
@@ -165,7 +159,7 @@ def test_flags_and_declared_exclusions(tmp_path):
     everybody, kept = (summary["results"][who]["main"]["study/agreement_correct"] for who in ("all", "kept"))
     assert (everybody["n"], kept["n"]) == (5, 4)
     assert kept["details"]["holm_p"] == kept["details"]["clustered"]["p"]  # a family of one
-    flagged = [row["flags"] for row in rows(tmp_path / "analysis/participants.csv")]
+    flagged = [row["flags"] for row in read_rows(tmp_path / "analysis/participants.csv")]
     assert flagged == ["", "", "", "", "straight_line"]
 
 
@@ -189,7 +183,7 @@ def test_pairs_two_points_and_clarity(tmp_path):
     make_bundle(tmp_path / "binary", "agreement", "units", arm={"similarity": "binary"})
     answered(tmp_path / "binary", *[Observer("noisy", slope=99.0, person_sd=0.0)] * 4)
     assert analyse(tmp_path / "binary")["results"]["all"]["main"]["study/similarity_alpha"]["value"] == 1
-    answers = rows(tmp_path / "binary/analysis/answers.csv")
+    answers = read_rows(tmp_path / "binary/analysis/answers.csv")
     assert {row["value"] for row in answers if "similarity" in row["question"]} == {"1", "2"}
 
 
@@ -209,7 +203,7 @@ def test_texts_of_participants_and_studies_stay_texts(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps(study), "utf-8")
     answered(tmp_path, scripted({}, comments=nasty))
     analyse(tmp_path)
-    assert [row["value"] for row in rows(tmp_path / "analysis/answers.csv") if row["question"] == "comments"] == [
+    assert [row["value"] for row in read_rows(tmp_path / "analysis/answers.csv") if row["question"] == "comments"] == [
         f"'{nasty}"
     ]
     page = (tmp_path / "analysis/index.html").read_text("utf-8")

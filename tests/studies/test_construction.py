@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
 from tests.lightning_modules.registry import MODELS, tiny_birds
-from tests.studies.toy import TASKS
+from tests.studies.toy import TASKS, read_rows
 from tests.tiny_runs import ROOT
 
 PLACES = Assignment(people=4, right=2, wrong=2)
@@ -249,8 +248,7 @@ def test_rows_and_questions_that_show_attention(run, tmp_path, task):
     assert [{one.item.id for one in person.checks} for person in graded] == [{item.id for item in arm.checks}] * 2
     assert [sum(one.key.right for one in person.items) for person in graded] == [2, 2]
     assert [len(person.items) for person in graded] == [4, 4]
-    with (tmp_path / "noisy/answers.csv").open(encoding="utf-8") as stream:
-        table = [row for row in csv.DictReader(stream) if row["prediction"] == "check"]
+    table = [row for row in read_rows(tmp_path / "noisy/answers.csv") if row["prediction"] == "check"]
     assert {row["item"] for row in table} == {item.id for item in arm.checks}
     assert {row["right"] for row in table} == {""}
     way = steps_of(bundle.study, people[0])

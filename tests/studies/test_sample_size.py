@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from protometry.studies.participants import Participant
 from protometry.studies.sample_size import Design, error_of, plan
 from protometry.studies.statistics.crossed import Estimate, crossed
 from protometry.studies.study import Arm, Assignment, Platform, Study
+from tests.studies.toy import read_rows
 
 
 def t_test(n, groups=1):
@@ -149,8 +149,7 @@ def test_the_plan_costs_what_is_paid(tmp_path):
     about = (None, None, ["main"], [], "", 0, "completed", 0.0, 0.0, "")
     people = [Participant(number, str(number), *about) for number in range(int(figures["people"]))]
     write_participants(tmp_path / "participants.csv", study, people, [])
-    with (tmp_path / "participants.csv").open(encoding="utf-8") as stream:
-        paid = sum(float(row["pay"]) for row in csv.DictReader(stream))
+    paid = sum(float(row["pay"]) for row in read_rows(tmp_path / "participants.csv"))
     assert (figures["minutes"], figures["cost"]) == (33, pytest.approx(paid)) == (33, pytest.approx(442.2))
 
 

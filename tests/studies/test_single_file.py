@@ -38,14 +38,18 @@ def write(file, record):
     file.write_text(json.dumps({"record": text, "checksum": zlib.crc32(text.encode())}), "utf-8")
 
 
+def with_answers(folder, task, form):
+    """A study with the saved answers of its participants."""
+    bundle = make_bundle(folder / "study", task, form, people=PEOPLE)
+    (folder / "answers").mkdir()
+    for who in first_participants(bundle, PEOPLE):
+        write(folder / f"answers/{who.number}.json", saved_by(bundle, who, Observer("noisy")))
+    return bundle
+
+
 @pytest.fixture
 def answered(tmp_path):
-    """A study with the saved answers of its participants."""
-    bundle = make_bundle(tmp_path / "study", "agreement", "units", people=PEOPLE)
-    (tmp_path / "answers").mkdir()
-    for who in first_participants(bundle, PEOPLE):
-        write(tmp_path / f"answers/{who.number}.json", saved_by(bundle, who, Observer("noisy")))
-    return bundle
+    return with_answers(tmp_path, "agreement", "units")
 
 
 @pytest.mark.parametrize(
@@ -53,10 +57,7 @@ def answered(tmp_path):
 )
 def test_results_equal_those_of_the_served_study(tmp_path, task, form):
     """Except for the page with the result, which needs the key, and for times."""
-    bundle = make_bundle(tmp_path / "study", task, form, people=PEOPLE)
-    (tmp_path / "answers").mkdir()
-    for who in first_participants(bundle, PEOPLE):
-        write(tmp_path / f"answers/{who.number}.json", saved_by(bundle, who, Observer("noisy")))
+    bundle = with_answers(tmp_path, task, form)
     assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), PEOPLE) == PEOPLE
     served = analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "served")["results"]["all"]["main"]
     single = analyse(bundle.folder, out=tmp_path / "single", answers=tmp_path / "answers")["results"]["all"]["main"]

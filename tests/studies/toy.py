@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,11 @@ from protometry.studies.tasks import task_of
 
 ROWS = 3
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 class Pictures:
