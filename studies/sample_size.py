@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -155,20 +156,13 @@ def plan(design: Design) -> dict[str, float]:
 
 def _smallest(enough: Callable[[int], bool], design: Design) -> float:
     """Fewest people, at least three, for whom a condition holds; infinite if the images prevent it."""
-    high = FEWEST
-    while not enough(high):
-        high *= 2
-        if high > MAX_PEOPLE:
-            if design.images is not None:
-                return math.inf
-            raise ValueError(
-                f"More than {MAX_PEOPLE} people would be needed: expect a larger effect, or a lower power."
-            )
-    low = max(high // 2, FEWEST - 1)  # known not to be enough, unless high is the fewest
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    people = range(FEWEST, MAX_PEOPLE + 1)
+    index = bisect_left(people, True, key=enough)
+    if index < len(people):
+        return people[index]
+    if design.images is not None:
+        return math.inf
+    raise ValueError(f"More than {MAX_PEOPLE} people would be needed: expect a larger effect, or a lower power.")
 
 
 def command(**arguments: Any) -> str:
