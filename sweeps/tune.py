@@ -47,6 +47,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 BEFORE_PRUNING = 5  # trials that are never stopped early, as in Optuna's own default
 MOST_FAILURES = 3  # at the beginning
 LARGEST = 2**53  # whole number that a float holds exactly, as the sampler needs
+Bound = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)]
 MOST_SEEDS = 2**31  # each trial adds 1, and the sampler takes 32 bits
 OF_THE_TUNING = tuple(name for name in OF_THE_SWEEP if name not in ("seed_everything", "data.fold"))
 
@@ -56,19 +57,14 @@ class Parameter(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     flags: Annotated[list[str], BeforeValidator(lambda v: [v] if isinstance(v, str) else v), Field(min_length=1)]
-    low: int | float
-    high: int | float
+    low: Bound
+    high: Bound
     log: bool = False
-    step: int | float | None = None
+    step: Annotated[int | float, Field(gt=0, le=LARGEST)] | None = None
 
     @model_validator(mode="after")
     def _is_range(self) -> Self:
         named = f"of {', '.join(self.flags)}"
-        for name, value in (("low", self.low), ("high", self.high), ("step", self.step or 0)):
-            if not abs(value) <= LARGEST:  # NaN, too
-                raise ValueError(f"`{name}` {named} is {value}, not a number of at most 2^53")
-        if self.step is not None and self.step <= 0:
-            raise ValueError(f"`step` {named} is {self.step}, not above 0")
         if self.low > self.high:
             raise ValueError(f"`low` {named} is {self.low}, above `high`, {self.high}")
         if self.log and self.low <= 0:
