@@ -1,7 +1,6 @@
 """A batch that cannot be right is refused in one sentence and leaves nothing behind, whatever the metric."""
 
 import inspect
-from dataclasses import replace
 from functools import partial
 
 import pytest
