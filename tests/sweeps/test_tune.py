@@ -15,6 +15,7 @@ from protometry.run_folder.lock import LOCK
 from protometry.scripts import train
 from protometry.sweeps import tune as tuner
 from protometry.sweeps.__main__ import main
+from protometry.sweeps.sweep import Run
 from protometry.sweeps.tune import read_tuning
 from tests.sweeps import stand_in
 from tests.tiny_runs import ROOT
@@ -78,6 +79,18 @@ def test_the_best_trial_is_found_and_its_command_printed(tuning, tmp_path, capsy
     assert "--test_after_fit false" in (tmp_path / "runs" / "t" / "trial000" / "train.log").read_text()
     main([*tuning(trials=12), "--seed", "1"])  # nothing is left
     assert trials(tmp_path) == rows
+
+
+def test_the_score_is_that_of_the_checkpoint_that_would_be_evaluated(tmp_path, monkeypatch):
+    epochs = {"best.ckpt": 1, "last.ckpt": 2}
+    read = "protometry.run_folder.checkpoint_file.read_checkpoint"
+    monkeypatch.setattr(read, lambda file, mmap: {"epoch": epochs[file.name]})
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "metrics.csv").write_text("epoch,val/general/accuracy\n0,0.9\n1,0.5\n")
+    run = Run("x", tmp_path, ())
+    assert math.isnan(tuner._score(run))  # the last epoch was not validated
+    (tmp_path / "checkpoints" / "best.ckpt").touch()
+    assert tuner._score(run) == 0.5
 
 
 def test_a_poor_trial_is_pruned(tuning, tmp_path, monkeypatch):
