@@ -13,7 +13,7 @@ from protometry.metrics.base import ItemMean
 class KeptScores(ItemMean):
     """Mean over units of a value that depends on the scores of a unit on all images, kept as float32.
 
-    Subclasses call ``_append`` in ``update``. The state has room for up to twice as many images as were added.
+    Subclasses call ``_append`` in ``update``. The buffer holds up to twice as many images as were added.
     """
 
     scores: Tensor
@@ -21,17 +21,17 @@ class KeptScores(ItemMean):
     def __init__(self, columns: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.add_state("scores", torch.zeros(0, columns), dist_reduce_fx="cat")
-        self._room = torch.zeros(0, columns)  # whose first rows ``scores`` is
+        self._buffer = torch.zeros(0, columns)  # whose first rows ``scores`` is
 
     def _append(self, rows: Tensor) -> None:
-        """Add rows to ``scores``, in room that doubles: concatenation would copy all images with every batch."""
+        """Add rows to ``scores``, in a buffer that doubles: concatenation would copy all images with every batch."""
         count, total = len(self.scores), len(self.scores) + len(rows)
-        if self._room.data_ptr() != self.scores.data_ptr() or total > len(self._room):
+        if self._buffer.data_ptr() != self.scores.data_ptr() or total > len(self._buffer):
             with torch.inference_mode(False):  # so that rows can be added in any mode
-                self._room = torch.empty(max(total, 2 * count), self.scores.shape[1], device=rows.device)
-            self._room[:count] = self.scores
-        self._room[count:total] = rows
-        self.scores = self._room[:total]
+                self._buffer = torch.empty(max(total, 2 * count), self.scores.shape[1], device=rows.device)
+            self._buffer[:count] = self.scores
+        self._buffer[count:total] = rows
+        self.scores = self._buffer[:total]
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         # torchmetrics concatenates what processes hold only if it is a list, and a list must not be empty

@@ -149,8 +149,8 @@ def why_not(key: str, need: str, facts: Facts) -> str | None:
 
 def _registered(path: str) -> str:
     """The name or key of what an import path leads to, which joins the others."""
-    place, _, name = path.partition("/")
-    module, _, attribute = place.rpartition(".")
+    dotted, _, name = path.partition("/")
+    module, _, attribute = dotted.rpartition(".")
     try:
         registered = getattr(import_module(module), attribute, None)
     except ImportError as error:

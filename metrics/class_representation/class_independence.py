@@ -73,7 +73,8 @@ class ClassIndependence(ItemMean):
         super().__init__(**kwargs)
         check_at_least("num_classes", num_classes, 1)
         self.value_range = (0.0, 1 - 1 / num_classes)
-        self.num_units, self.num_classes = num_units, num_classes
+        self.num_units = num_units
+        self.num_classes = num_classes
         self.register_buffer("active", measured_units(num_units, active), persistent=False)
         self.add_state("sums", torch.zeros(num_classes, num_units, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("counts", torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
@@ -84,8 +85,10 @@ class ClassIndependence(ItemMean):
     def update(self, scores: Tensor, labels: Tensor) -> None:
         check_tensor("scores", scores, ("B", self.num_units), "float")
         sums, counts, minimum, maximum = _sums_by_class(scores, labels, self.num_classes)
-        self.sums, self.counts = self.sums + sums, self.counts + counts
-        self.minimum, self.maximum = self.minimum.minimum(minimum), self.maximum.maximum(maximum)
+        self.sums = self.sums + sums
+        self.counts = self.counts + counts
+        self.minimum = self.minimum.minimum(minimum)
+        self.maximum = self.maximum.maximum(maximum)
 
     def values(self) -> Tensor:
         values = _independence_of_sums(self.sums, self.counts, self.minimum, self.maximum)

@@ -30,8 +30,14 @@ FAMILY = Family(
     "compactness",
     "How much must one look at?",
     (
-        *(GLOBAL_SIZE, SPARSITY, NEGATIVE_POSITIVE_RATIO, LOCAL_SIZE, NUMBER_OF_FEATURES, FEATURES_PER_CLASS),
-        *(DECISION_SHARE, DISTINCT_REGIONS),
+        GLOBAL_SIZE,
+        SPARSITY,
+        NEGATIVE_POSITIVE_RATIO,
+        LOCAL_SIZE,
+        NUMBER_OF_FEATURES,
+        FEATURES_PER_CLASS,
+        DECISION_SHARE,
+        DISTINCT_REGIONS,
     ),
     needs={
         "decision": lambda facts: unless(

@@ -59,7 +59,8 @@ class DistinctRegions(ImageMean):
 
     def __init__(self, threshold: float = 0.5, quantile: float | None = 0.95, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.threshold, self.quantile = threshold, quantile
+        self.threshold = threshold
+        self.quantile = quantile
 
     def update(self, saliency: Tensor) -> None:
         self._accumulate(distinct_regions(clip_saliency(saliency.detach(), self.quantile), self.threshold))

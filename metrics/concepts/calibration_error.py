@@ -29,10 +29,10 @@ def calibration_bins(probabilities: Tensor, present: Tensor, bins: int = 15) -> 
     check_at_least("bins", bins, 1)
     finite = probabilities.isfinite()
     values = probabilities.detach().double().masked_fill(~finite, 0)
-    places = (values * bins).long().clamp(0, bins - 1).T
+    index = (values * bins).long().clamp(0, bins - 1).T
     stacked = torch.stack([finite.double(), values, (present & finite).double()]).transpose(1, 2)
     empty = values.new_zeros(3, values.shape[1], bins)
-    return empty.scatter_add(2, places.expand(3, -1, -1), stacked)
+    return empty.scatter_add(2, index.expand(3, -1, -1), stacked)
 
 
 def calibration_error(table: Tensor) -> Tensor:

@@ -94,6 +94,6 @@ def intervention_masks(priority: Tensor, groups: Tensor) -> Tensor:
     check_tensor("groups", groups, ("U",), "int64")
     check_range("groups", groups, -1, priority.shape[2] - 1)
     order = priority.argsort(dim=2, descending=True, stable=True)
-    place = order.argsort(dim=2)  # of every group, from 0
-    corrected_at = place.index_select(2, groups.clamp(min=0)).masked_fill(groups < 0, priority.shape[2])
+    rank = order.argsort(dim=2)  # of every group, from 0
+    corrected_at = rank.index_select(2, groups.clamp(min=0)).masked_fill(groups < 0, priority.shape[2])
     return corrected_at[:, :, None] <= torch.arange(priority.shape[2], device=groups.device)[:, None]

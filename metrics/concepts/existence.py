@@ -145,8 +145,8 @@ _MISREAD = {
 def _build(facts: Facts, k: int, ranking: Ranking, order: Order, subset: Subset) -> ConceptExistence:
     assert facts.unit_concepts is not None
     assert facts.concept_order is not None
-    place = facts.concept_order.argsort()  # of each concept in the order of the training images
-    units = place[facts.unit_concepts[facts.named]].argsort(stable=True)
+    rank = facts.concept_order.argsort()  # of each concept in the order of the training images
+    units = rank[facts.unit_concepts[facts.named]].argsort(stable=True)
     return ConceptExistence(named_weight(facts), k, ranking, order, subset, prevalence_order=units)
 
 

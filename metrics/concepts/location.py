@@ -76,8 +76,8 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         >>> metric = ConceptLocation(torch.ones(1, 1), torch.tensor([[0]]), k=1)
         >>> maps = torch.zeros(1, 1, 4, 6)
         >>> maps[0, 0, 2, 3] = 1
-        >>> place, visible = torch.tensor([[[3.5, 2.5]]]), torch.tensor([[True]])
-        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, place, visible, (4, 6))
+        >>> point, visible = torch.tensor([[[3.5, 2.5]]]), torch.tensor([[True]])
+        >>> metric.update(torch.ones(1, 1), torch.zeros(1, 1), maps, point, visible, (4, 6))
         >>> metric.compute()
         tensor(1., dtype=torch.float64)
     """
@@ -130,9 +130,9 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         check_parts("part_locations", part_locations.shape[1], self.num_parts)
         ids, eligible = most_important(self._importance(scores, logits.argmax(dim=1)), self.k)
         sides = self.parts.clamp(min=0).flatten()  # of all parts: G * S
-        places = part_locations[:, sides][:, None].expand(-1, self.k, -1, -1)
+        points = part_locations[:, sides][:, None].expand(-1, self.k, -1, -1)
         visible = (part_visible[:, sides] & (self.parts >= 0).flatten())[:, None] & eligible[:, :, None]
-        ranks = point_ranks(gather_units(concept_maps, ids), places, visible, image_size)
+        ranks = point_ranks(gather_units(concept_maps, ids), points, visible, image_size)
         higher, equal = (rank.view(images, self.k, *self.parts.shape) for rank in ranks)  # (B, k, G, S)
         self._add(higher, equal, self.part_of[ids], image_size)
 

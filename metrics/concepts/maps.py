@@ -68,8 +68,8 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
     inside = visible & (row >= 0) & (row < height) & (column >= 0) & (column < width)
     pixel = (row * width + column).masked_fill(~inside, 0).long().flatten(0, 1)
     counts = []
-    for values, tolerance, places in upsampled(maps, image_size, pixel, at_once=3):
-        own = values.gather(1, places)
+    for values, tolerance, index in upsampled(maps, image_size, pixel, at_once=3):
+        own = values.gather(1, index)
         below = (own - tolerance).nextafter(own.new_full((), -torch.inf))  # x >= own - tolerance is x > below
         higher, as_high = numbers_above(values, torch.cat([own + tolerance, below], dim=1)).chunk(2, dim=1)
         ranks = torch.stack([higher, as_high - higher]).double()

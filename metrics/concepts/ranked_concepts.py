@@ -175,8 +175,13 @@ class RankedConcepts(SummaryMetric):
 
 
 _ENDINGS: dict[str | float, str] = {
-    **{"weight": "_weight", "score": "_score", "abs": "_abs", "positive_evidence": "_positive"},
-    **{"correct": "_correct", 3.0: "_a3", 6.0: "_a6"},
+    "weight": "_weight",
+    "score": "_score",
+    "abs": "_abs",
+    "positive_evidence": "_positive",
+    "correct": "_correct",
+    3.0: "_a3",
+    6.0: "_a6",
 }
 
 

@@ -16,7 +16,7 @@ from protometry.metrics.primitives.chunks import image_chunks
 from protometry.metrics.primitives.regions import is_flat
 from protometry.metrics.primitives.variants import Variant, check_variant
 
-_NEGLIGIBLE_SHARE = 1e-3  # bins below it are dropped by the published tables
+_NEGLIGIBLE = 1e-3  # bins below it are dropped by the published tables
 
 
 def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
@@ -35,8 +35,8 @@ def _maximum_and_counts(scores: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     for block in blocks:
         cells = (block / scale).mul_(bins).floor_().clamp_(0, bins - 1)
         cells.masked_fill_((block.abs() < torch.inf).logical_not_(), bins)
-        places = cells.long().add_(starts).flatten()
-        counts.scatter_add_(0, places, ones[: len(places)])  # unlike `bincount`, it does not wait for a device
+        index = cells.long().add_(starts).flatten()
+        counts.scatter_add_(0, index, ones[: len(index)])  # unlike `bincount`, it does not wait for a device
     return best, counts.view(units, bins + 1)[:, :bins].double()
 
 
@@ -62,11 +62,11 @@ def prototype_entropy(scores: Tensor, bins: int = 10, variant: Variant = "paper"
     if scores.shape[0] == 0:
         return scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float64)
     best, counts = _maximum_and_counts(scores, bins)
-    shares = counts / counts.sum(dim=1, keepdim=True)
-    terms = (shares * shares.reciprocal().log2()).masked_fill(counts == 0, 0)
+    probabilities = counts / counts.sum(dim=1, keepdim=True)
+    terms = (probabilities * probabilities.reciprocal().log2()).masked_fill(counts == 0, 0)
     entropy = terms.sum(dim=1)
     if variant == "quanproto":
-        entropy = terms.masked_fill(shares < _NEGLIGIBLE_SHARE, 0).sum(dim=1).clamp(0, 1)
+        entropy = terms.masked_fill(probabilities < _NEGLIGIBLE, 0).sum(dim=1).clamp(0, 1)
     return entropy.masked_fill(best <= 0, torch.nan)
 
 

@@ -29,8 +29,8 @@ def fit_two_normals(values: Tensor, max_iterations: int = 100, tolerance: float 
     fitted, rows = mixture.clone(), torch.arange(len(values), device=values.device)
     last = values.new_full((len(values),), -torch.inf)
     for _ in range(max_iterations):
-        likelihood, shares = _expect(values, mixture)
-        mixture = _maximise(values, shares)
+        likelihood, responsibilities = _expect(values, mixture)
+        mixture = _maximise(values, responsibilities)
         fitted[..., rows] = mixture
         moving = (likelihood - last).abs() >= tolerance
         if not moving.any():
@@ -50,16 +50,16 @@ def _two_means(values: Tensor) -> Tensor:
     return (lower.square() / sizes + upper.square() / (count - sizes)).argmax(dim=1) + 1
 
 
-def _maximise(values: Tensor, shares: Tensor) -> Tensor:
-    """Weights, means and variances ``(3, 2, U)`` of the components from their shares ``(2, U, N)`` in every value."""
-    sizes = shares.sum(dim=2).clamp(min=torch.finfo(shares.dtype).tiny)
-    means = (shares * values).sum(dim=2) / sizes
-    variances = (shares * (values - means[..., None]).square()).sum(dim=2) / sizes + _VARIANCE_FLOOR
+def _maximise(values: Tensor, responsibilities: Tensor) -> Tensor:
+    """Weights, means and variances ``(3, 2, U)`` of the components from their responsibilities ``(2, U, N)``."""
+    sizes = responsibilities.sum(dim=2).clamp(min=torch.finfo(responsibilities.dtype).tiny)
+    means = (responsibilities * values).sum(dim=2) / sizes
+    variances = (responsibilities * (values - means[..., None]).square()).sum(dim=2) / sizes + _VARIANCE_FLOOR
     return torch.stack([sizes / values.shape[1], means, variances])
 
 
 def _expect(values: Tensor, mixture: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean log-likelihood ``(U,)``, and the shares ``(2, U, N)`` of the components in every value."""
+    """Mean log-likelihood ``(U,)``, and the responsibilities ``(2, U, N)`` of the components for every value."""
     weights, means, variances = mixture[..., None]
     exponent = (values - means).square() / variances + variances.log() + math.log(2 * math.pi)
     joint = weights.log() - exponent / 2

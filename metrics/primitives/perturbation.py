@@ -156,8 +156,8 @@ def completeness_perturbation(
     ranks = torch.arange(boxes.shape[1], device=images.device).expand(len(images), -1)
     keys, counter = _keys(sample_ids, ranks, seed), _counter(shape, 4, images.device)
     for clean, *chunk in image_chunks(images[:, None], perturbed, keys, *_outside(boxes, images)):
-        for target, places, rows, columns in image_chunks(*chunk, dim=1):
-            noisy = _shaped(_normal_values(_words(places, counter)), shape).mul_(sigma).add_(clean)
+        for target, chunk_keys, rows, columns in image_chunks(*chunk, dim=1):
+            noisy = _shaped(_normal_values(_words(chunk_keys, counter)), shape).mul_(sigma).add_(clean)
             if clamp:
                 noisy.clamp_(0, 1)
             # with a weight of 0 or 1 exactly the one or the other, in half the time of `torch.where`

@@ -68,7 +68,7 @@ def test_room_for_more_images():
     assert len(places) <= 5  # rooms of 1, 2, 4, 8 and 16 rows
 
 
-def test_copies_do_not_share_room():
+def test_copies_do_not_share_a_buffer():
     data = record()["scores"].nan_to_num(0, 0, 0)
     metric = updated(build(), {"scores": data[:3]}, 3)
     copies = [metric.clone(), pickle.loads(pickle.dumps(metric))]
