@@ -157,41 +157,6 @@ class InterpretableModel(Protocol):
         ...
 
 
-class PhasedModule(Protocol):
-    """Methods beyond the contract that running a plan requires."""
-
-    actions: tuple[str, ...]
-    phase_index: int
-
-    def enter_phase(self, index: int) -> None:
-        """Freeze and unfreeze parameters and set modes for one phase."""
-        ...
-
-    def end_phase(self, index: int, epochs: int) -> None:
-        """End a phase of the plan after the given number of epochs."""
-        ...
-
-    def apply_modes(self) -> None:
-        """Restore the train and evaluation modes of the phase."""
-        ...
-
-    def loss_terms(self) -> dict[str, Any]:
-        """Loss terms by name."""
-        ...
-
-    def steps_per_epoch(self) -> int:
-        """Steps of the optimiser in an epoch of the data of the trainer."""
-        ...
-
-    def reads_scores_only(self) -> bool:
-        """Whether steps of the phase take ``scores`` as well as an ``image``."""
-        ...
-
-    def decide(self, scores: Tensor) -> ModelOutput:
-        """The output of a step for images with known ``(B, U)`` scores only."""
-        ...
-
-
 @runtime_checkable
 class Projectable(Protocol):
     """A model whose units are vectors that can be replaced by latent patches of training images."""

@@ -30,7 +30,7 @@ from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
 from protometry.callbacks.trainer_parts import callbacks_of, model_of
-from protometry.lightning_modules.contract import PhasedModule
+from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]
@@ -79,7 +79,7 @@ class PhaseSchedule(Callback):
         self.parked: dict[str, dict[str, Any]] = {}
         self.ended: dict[int, int] = {}
         self._previous: tuple[Tensor, torch.Event | None, list[str], int] | None = None
-        self._module: PhasedModule | None = None
+        self._module: InterpretableModule | None = None
         self._trainer: Trainer | None = None
 
     # -- set-up and resume -------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class PhaseSchedule(Callback):
         if stage != "fit":
             return
         plan = model_of(pl_module).phases()
-        module = cast(PhasedModule, pl_module)
+        module = cast(InterpretableModule, pl_module)
         first = callbacks_of(trainer, Callback)[0]
         if first is not self:
             raise ValueError(f"Expected PhaseSchedule to be the first callback, but got {type(first).__name__} first.")
@@ -129,7 +129,7 @@ class PhaseSchedule(Callback):
 
     def _shorten(self) -> None:
         """Shorten the phases that ended early, and the run with them."""
-        module, loop = cast(PhasedModule, self._module), cast(Trainer, self._trainer).fit_loop
+        module, loop = cast(InterpretableModule, self._module), cast(Trainer, self._trainer).fit_loop
         for index, epochs in self.ended.items():
             module.end_phase(index, epochs)
         loop.max_epochs = min(cast(int, loop.max_epochs), model_of(module).phases().total_epochs)
@@ -140,7 +140,7 @@ class PhaseSchedule(Callback):
         index, epoch = model_of(pl_module).phases().locate(trainer.current_epoch)
         if begins := index != self.index or not self.entered:
             self._switch(trainer, pl_module, index)
-        cast(PhasedModule, pl_module).apply_modes()
+        cast(InterpretableModule, pl_module).apply_modes()
         keep_scores(trainer, pl_module, model_of(pl_module).phases().phases[index].epochs - epoch, begins=begins)
         pl_module.log("phase", float(index), rank_zero_only=True)
 
@@ -152,7 +152,7 @@ class PhaseSchedule(Callback):
         self._run(plan.phases[index].on_enter, trainer, module, trainer.global_step)
         assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
         self.index, self.entered = index, True
-        cast(PhasedModule, module).enter_phase(index)
+        cast(InterpretableModule, module).enter_phase(index)
         if isinstance(trainer.strategy, DDPStrategy):
             trainer.strategy.model = module
             trainer.strategy.configure_ddp()
@@ -223,7 +223,7 @@ class PhaseSchedule(Callback):
     def _exit(self, trainer: Trainer, module: LightningModule, phase: Phase) -> None:
         broadcast_buffers(module)
         self._run(phase.on_exit, trainer, module, trainer.global_step - 1)
-        cast(PhasedModule, module).apply_modes()
+        cast(InterpretableModule, module).apply_modes()
 
     def end_early(self, trainer: Trainer, module: LightningModule) -> None:
         """End the phase under way if early stopping asks for it; called once per epoch, before it is saved.

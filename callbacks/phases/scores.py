@@ -14,8 +14,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from protometry.callbacks.trainer_parts import model_of
-from protometry.lightning_modules.contract import PhasedModule
+from protometry.lightning_modules.interpretable import InterpretableModule
 
 MOST_BYTES = 2**31  # of the scores, in every process; more are not kept
 
@@ -67,14 +66,15 @@ def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: 
 
 def _scores_stay(trainer: Trainer, module: LightningModule) -> bool:
     """Whether the decision needs the scores alone, and an image has the same ones in every epoch."""
-    phased, untyped = cast(PhasedModule, module), cast(Any, trainer)  # mypy does not see all attributes of a trainer
-    if not phased.reads_scores_only() or untyped.overfit_batches or not untyped.datamodule.fixed_training_images:
+    untyped = cast(Any, trainer)  # mypy does not see all attributes of a trainer
+    model = cast(InterpretableModule, module)
+    if not model.reads_scores_only() or untyped.overfit_batches or not untyped.datamodule.fixed_training_images:
         return False
-    black = torch.zeros(1, 3, *model_of(module).geometry.image, device=module.device)
+    black = torch.zeros(1, 3, *model.geometry.image, device=model.device)
     before = _generators(module.device)
     with torch.enable_grad(), trainer.precision_plugin.forward_context():
         output = module(black)
-        decided = phased.decide(output.scores).logits  # a residual is not part of it
+        decided = model.decide(output.scores).logits  # a residual is not part of it
     unmoved = all(map(torch.equal, before, _generators(module.device)))  # a forward that draws, as dropout, moves them
     return unmoved and not output.scores.requires_grad and torch.equal(decided, output.logits)
 
