@@ -53,20 +53,14 @@ class Bottleneck(nn.Module):
 
 
 def bagnet(name: str, width: int = WIDTH) -> tuple[nn.Sequential, int]:
-    """A randomly initialised BagNet up to its last residual stage.
+    """A randomly initialised BagNet up to its last residual stage, and its number of output channels.
 
     Brendel and Bethge (2019), "Approximating CNNs with bag-of-local-features models works surprisingly well on
     ImageNet": the blocks of a ResNet-50 without padding and max-pool, in which only the first block of the first two,
     three or four stages has a 3×3 convolution. Cell (i, j) sees rows 8i to 8i + q - 1 and columns 8j to 8j + q - 1.
     Weights are drawn from N(0, 2 / (k² · outputs)). Deviation from the authors' code: the BatchNorm of the stem has
-    PyTorch's momentum, not 0.001, with which 37 % of the initial statistics would remain after 1,000 steps.
-
-    Args:
-        name: a key of ``BAGNETS``; the number in it is q.
-        width: channels of the stem, which scale all layers; less than 64 to train from scratch on a CPU.
-
-    Returns:
-        The network, with the parameter names of the authors' code, and its number of output channels.
+    PyTorch's momentum, not 0.001, with which 37 % of the initial statistics would remain after 1,000 steps. A
+    ``width`` of less than 64 suits training from scratch on a CPU.
 
     Example:
         >>> import torch

@@ -30,10 +30,6 @@ def resnet(name: str, strides: Literal["standard", "reduced"] = "standard") -> t
     its resolution, in its 3×3 convolution and in its shortcut: 28×28 instead of 7×7 cells at 224 pixels. This is not
     ``replace_stride_with_dilation``, whose grid is the same but whose receptive field is not.
 
-    Args:
-        name: a key of ``RESNETS``.
-        strides: ``"standard"`` (one cell per 32 pixels) or ``"reduced"`` (one cell per 8 pixels).
-
     Example:
         >>> import torch
         >>> net, channels = resnet("resnet18", "reduced")
@@ -60,10 +56,7 @@ def convnext(strides: Literal["standard", 13, 26] = "standard") -> tuple[nn.Sequ
 
     Liu et al. (2022), "A ConvNet for the 2020s", stochastic depth included. The finer grids are from PIPNet (Nauta
     et al. 2023): the last, or the last two, of the 2×2 downsampling layers get stride 1, which keeps every weight. The
-    features are signed: the network ends in a sum, not in an activation.
-
-    Args:
-        strides: ``"standard"`` (7×7 cells at 224 pixels), or 13 or 26 for as many cells per side at 224 pixels.
+    features are signed: the network ends in a sum, not in an activation. 13 and 26 are cells per side at 224 pixels.
 
     Example:
         >>> import torch

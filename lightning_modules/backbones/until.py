@@ -10,14 +10,9 @@ from torch import nn
 
 
 def end_after(net: nn.Module, until: str) -> tuple[nn.Sequential, int]:
-    """The network up to one of its layers, so that a cell sees a smaller part of the image.
+    """The network up to a layer, ``"layer2"``, ``"block3"`` or ``"features.6"``, and its number of output channels.
 
-    Args:
-        net: a sequence of layers, one of which, ``features``, may itself be such a sequence.
-        until: the last layer kept, by its name in the state dict: ``"layer2"``, ``"block3"``, ``"features.6"``.
-
-    Returns:
-        The network, whose parameters keep their names, and its number of output channels.
+    Its cells see a smaller part of the image, and its parameters keep their names.
 
     Raises:
         ValueError: if there is no such layer; the error lists the layers.

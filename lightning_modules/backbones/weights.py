@@ -27,12 +27,7 @@ def load_weights(net: nn.Module, name: str, weights: str, cut: Collection[str] =
     every other key must match, DenseNet's also under the names of torchvision's files. Parameters keep their dtype:
     half-precision files are cast up. Reading a file cannot run code.
     An enum name is looked up in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
-
-    Args:
-        net: the network to fill, changed in place.
-        name: torchvision's name of the network, for instance ``"resnet18"``; or a backbone unknown to torchvision.
-        weights: an enum name such as ``"IMAGENET1K_V1"``, or a path.
-        cut: keys of layers that the network no longer has, which the file may hold.
+    The file may also hold the keys ``cut``, of layers that the network no longer has.
 
     Raises:
         FileNotFoundError: if the file is absent and, for an enum name, cannot be fetched.

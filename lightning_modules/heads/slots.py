@@ -11,19 +11,11 @@ FULL_SCALE = 1000.0
 
 
 def gumbel_scale(epoch: int, epochs: int, delay: int = 0) -> float:
-    """The scale of the assignment logits: c = 1000·√(e / E) for e < E, then 1000; at least 1.
+    """The scale of the assignment logits in an epoch: c = 1000·√(e / E) for e < E, then 1000; at least 1.
 
     Source: released code of Rymarczyk et al. 2022, whose start value cancels out and whose epoch 0 trains nothing, so
-    that e = 1 in the first epoch of training. In the code of Schlinge et al. 2025, e = -1 there, and below 0 the slots
-    are softmax(Q) without noise: c = 0.
-
-    Args:
-        epoch: 0-based epoch of the run; e = epoch + 1 - delay.
-        epochs: E.
-        delay: epochs by which the schedule starts later.
-
-    Returns:
-        0, or in [1, 1000].
+    that e is 1 in epoch 0 of the run. With the ``delay`` 2 of the code of Schlinge et al. 2025, e = -1 there, and below
+    0 the slots are softmax(Q) without noise: c = 0.
 
     Example:
         >>> gumbel_scale(0, 4), gumbel_scale(3, 4), gumbel_scale(99, 4)
