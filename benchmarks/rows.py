@@ -93,7 +93,7 @@ def measured(row: str, sides: dict[str, tuple[str, Path]], repeats: int, limit: 
         rounds = [{side: server.ask("time") for side, server in servers.items()} for _ in range(repeats + 1)][1:]
     columns = {}
     for side, where in sides.items():
-        times = [seen[side] for seen in rounds]
+        times = [each[side] for each in rounds]
         whole = [time for time in times if time is not None]
         server = Server(row, *where, limit, **WITHOUT_CACHE)
         memory = server.ask("peak") if whole else None

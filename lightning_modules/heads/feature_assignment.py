@@ -64,11 +64,11 @@ def _further_rows(features: list[int], fit: list[float], size: int) -> Iterator[
     best = tuple(range(size))
     heap, seen = [(0.0, best)], {best}
     while heap:
-        loss, places = heapq.heappop(heap)
-        if places != best:
-            yield tuple(sorted(features[place] for place in places))
-        for at, place in enumerate(places):
-            after = (*places[:at], place + 1, *places[at + 1 :])
-            if place + 1 < len(fit) and place + 1 not in places and after not in seen:
+        loss, positions = heapq.heappop(heap)
+        if positions != best:
+            yield tuple(sorted(features[position] for position in positions))
+        for slot, position in enumerate(positions):
+            after = (*positions[:slot], position + 1, *positions[slot + 1 :])
+            if position + 1 < len(fit) and position + 1 not in positions and after not in seen:
                 seen.add(after)
-                heapq.heappush(heap, (loss + fit[place] - fit[place + 1], after))
+                heapq.heappush(heap, (loss + fit[position] - fit[position + 1], after))

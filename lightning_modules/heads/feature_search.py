@@ -24,7 +24,7 @@ WORK = 2**21  # features times classes times random starts, in between
 PROMISING = 128  # other features that a climb tries before it tries all
 PAIRED = 20  # members, and features outside, among which pairs are exchanged
 TOLERANCE = 1e-9
-EMPTY = -4.0  # the fit of an empty place, below any fit
+EMPTY = -4.0  # the fit of an empty slot, below any fit
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
         worth = _single_swaps(problem, members)
         promising = worth.amax(0).topk(min(PROMISING, worth.shape[1] - len(members))).indices
         pool = torch.cat([members, promising])
-        places, more = _climb(_restricted(problem, pool), torch.arange(len(members)))
+        slots, more = _climb(_restricted(problem, pool), torch.arange(len(members)))
         if more:
-            members, swaps = pool[places], swaps + more
+            members, swaps = pool[slots], swaps + more
         elif (better := next(_paired_swaps(problem, members, worth, TOLERANCE), None)) is not None:
             members, swaps = better, swaps + 1
         else:
@@ -141,7 +141,7 @@ def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int]
     value = value_of(members)
     for swaps in itertools.count():
         worth, least = _single_swaps(problem, members), value - problem.bound(members) + TOLERANCE
-        single = (members.index_fill(0, place, outsider) for place, outsider in _largest(worth, least))
+        single = (members.index_fill(0, slot, outsider) for slot, outsider in _largest(worth, least))
         exchanged = itertools.chain(single, _paired_swaps(problem, members, worth, least))
         better = next((other for other in exchanged if value_of(other) > value + TOLERANCE), None)
         if better is None:
@@ -161,10 +161,10 @@ def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
     """The best exchange of one member, repeated until none helps; also the number of exchanges."""
     for swaps in itertools.count():
         worth = _single_swaps(problem, members)
-        place, outsider = divmod(int(worth.argmax()), worth.shape[1])
-        if worth[place, outsider] <= TOLERANCE:
+        slot, outsider = divmod(int(worth.argmax()), worth.shape[1])
+        if worth[slot, outsider] <= TOLERANCE:
             return members, swaps
-        members = members.index_fill(0, torch.tensor(place), outsider)
+        members = members.index_fill(0, torch.tensor(slot), outsider)
     raise AssertionError("every exchange raises the value")
 
 
@@ -203,10 +203,10 @@ def _paired_swaps(problem: Problem, members: Tensor, worth: Tensor, least: float
     """
     fit, penalty, bonus, k = problem.fit, problem.penalty, problem.bonus, problem.per_class
     outside = worth.amax(0).topk(min(PAIRED, worth.shape[1] - len(members))).indices
-    places = worth.amax(1).topk(min(PAIRED, len(members))).indices
-    if min(len(outside), len(places), len(members) - 1) < 2 or len(members) - 2 < k:
+    slots = worth.amax(1).topk(min(PAIRED, len(members))).indices
+    if min(len(outside), len(slots), len(members) - 1) < 2 or len(members) - 2 < k:
         return
-    out = torch.combinations(places)  # (P, 2) places
+    out = torch.combinations(slots)  # (P, 2) slots
     new = torch.combinations(outside)  # (Q, 2) features
     best = fit[members].topk(k + 2, dim=0)
     leave = (best.indices == out[:, :, None, None]).any(1)  # (P, k + 2, K)

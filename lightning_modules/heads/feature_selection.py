@@ -87,9 +87,6 @@ def find_selection(
     best, value, starts, swaps = search(problem, independent, seed)
     members = best.sort().values
     assignment, moved = assign(problem.fit[members], features_per_class)
-    assert len(set(members.tolist())) == num_features
-    assert bool((assignment.sum(1) == features_per_class).all())
-    assert len(set(map(tuple, assignment.tolist()))) == len(assignment)
     return Selection(members, assignment, value, threshold, starts, swaps, moved)
 
 

@@ -28,7 +28,7 @@ def problems_of(
     problems = []
     for index, phase in enumerate(phases):
         bn = [] if isinstance(phase.bn, str) else phase.bn
-        for place, used, known in (
+        for field, used, known in (
             ("trainable", phase.trainable, groups),
             ("weight_decay", phase.weight_decay, groups),
             ("bn", bn, groups),
@@ -38,7 +38,7 @@ def problems_of(
         ):
             if unknown := [name for name in used if name not in known]:
                 problems.append(
-                    f"Expected `phases.{phase.name}.{place}` to use only {sorted(known)}, but got {unknown}."
+                    f"Expected `phases.{phase.name}.{field}` to use only {sorted(known)}, but got {unknown}."
                 )
         if not phase.losses:
             problems.append(f"Expected `phases.{phase.name}.losses` to name some of {sorted(losses)}, but got none.")

@@ -148,15 +148,15 @@ class PhasePlan:
             {"params": groups[name], "lr": lr, "weight_decay": phase.weight_decay.get(name, 0.0), "name": name}
             for name, lr in phase.rates.items()
         ]
-        place = f"phases.{phase.name}"
-        kind = _named(torch.optim, torch.optim.Optimizer, phase.optimizer.name, f"{place}.optimizer")
+        field = f"phases.{phase.name}"
+        kind = _named(torch.optim, torch.optim.Optimizer, phase.optimizer.name, f"{field}.optimizer")
         optimizer = kind(options, **phase.optimizer.kwargs)
         if phase.scheduler is None:
             return optimizer, None
-        kind = _named(torch.optim.lr_scheduler, LRScheduler, phase.scheduler.name, f"{place}.scheduler")
+        kind = _named(torch.optim.lr_scheduler, LRScheduler, phase.scheduler.name, f"{field}.scheduler")
         if "metrics" in inspect.signature(kind.step).parameters:
             raise ValueError(
-                f"Expected `{place}.scheduler.name` to be a scheduler that counts epochs or steps, but got "
+                f"Expected `{field}.scheduler.name` to be a scheduler that counts epochs or steps, but got "
                 f"{phase.scheduler.name!r}, which needs a score, and gets none. Name another, such as "
                 "CosineAnnealingLR."
             )
@@ -168,11 +168,11 @@ class PhasePlan:
         return optimizer, cast(LRScheduler, kind(optimizer, **kwargs))
 
 
-def _named(module: Any, base: type, name: str, place: str) -> Any:
+def _named(module: Any, base: type, name: str, field: str) -> Any:
     """A class of a torch module by name."""
     named = getattr(module, name, None)
     if not (inspect.isclass(named) and issubclass(named, base)):
-        raise ValueError(f"Expected `{place}.name` to be a class of {module.__name__}, but got {name!r}.")
+        raise ValueError(f"Expected `{field}.name` to be a class of {module.__name__}, but got {name!r}.")
     return named
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a file: tensors by our names, where there is one, and everything else it says."""
+    """The content of a file: tensors by our names, where there is one, and everything else it holds."""
 
     file: Path
     tensors: dict[str, Tensor]
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
 
 def as_they_are(model: Any, contents: Contents, form: Format) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ class Format:
         implied: attributes of the authors' model that affect the logits but are missing from state dicts, with the
             value our model implements; a file that has them must agree.
         whole: file of the whole module that the code saves next to the state dict, if any.
-        saying: an expression for the required content besides the state dict of ``model``.
+        settings: an expression for the required content besides the state dict of ``model``.
         adapt: converts the tensors if other names are not enough.
     """
 
@@ -48,7 +48,7 @@ class Format:
     refused: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
     whole: str | None = None
-    saying: str = "{}"
+    settings: str = "{}"
     adapt: Callable[[Any, Contents, Format], dict[str, Tensor]] = as_they_are
 
     def ours(self, name: str) -> str:
@@ -66,7 +66,7 @@ class Format:
         return "; ".join(
             (
                 f'model = torch.load("{self.whole or file.name}", map_location="cpu")',
-                f"said = {self.saying}",
-                'torch.save({"model_state_dict": model.state_dict(), **said}, "released.pth")',
+                f"settings = {self.settings}",
+                'torch.save({"model_state_dict": model.state_dict(), **settings}, "released.pth")',
             )
         )

@@ -34,7 +34,8 @@ def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict
     _check_settings(file, settings, form)
     tensors = {form.ours(name): tensor for name, tensor in state.items() if name not in form.ignored}
     own = model.state_dict()
-    fitting = {name: _fitted(tensor, own.get(name)) for name, tensor in _adapted(model, file, tensors, settings, form)}
+    adapted = form.adapt(model, Contents(file=file, tensors=tensors, settings=settings), form)
+    fitting = {name: _fitted(tensor, own.get(name)) for name, tensor in adapted.items()}
     if problems := _problems(model, fitting, form):
         sizes = ", ".join(f"`{name}`" for name in form.sizes)
         raise ValueError(
@@ -45,10 +46,6 @@ def load_in_format(model: InterpretableModule, file: Path, form: Format) -> dict
     model.load_state_dict(own | fitting)
     with file.open("rb") as content:
         return {"code": form.code, "file": file.name, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
-
-
-def _adapted(model: Any, file: Path, tensors: dict[str, Tensor], settings: Mapping[str, Any], form: Format) -> Any:
-    return form.adapt(model, Contents(file, tensors, settings), form).items()
 
 
 def _check_arguments(model: InterpretableModule, form: Format) -> None:

@@ -10,7 +10,7 @@ from protometry.lightning_modules.released.format import Contents, Format
 
 
 def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[str, Tensor]:
-    """Every prototype at a place of its class; pruned ones become inactive."""
+    """Every prototype in a slot of its class; pruned ones become inactive."""
     if model.own_only:
         raise ValueError(
             "Expected argument `off_class_init` to be a number, because the released code has weights between a class "
@@ -21,7 +21,7 @@ def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[st
     if vectors is None or weight is None or weight.shape != (model.num_classes, len(vectors)):
         return tensors
     classes = _classes(model, contents, form)
-    places, size = len(model.owner), len(model.owner) // model.num_classes
+    slots, size = len(model.owner), len(model.owner) // model.num_classes
     most = int(classes.bincount().max())
     if most > size:
         raise ValueError(
@@ -29,16 +29,16 @@ def _with_classes(model: ProtoPNet, contents: Contents, form: Format) -> dict[st
             f"{contents.file}, but got {size}."
         )
     earlier = (classes[:, None] == classes).tril(-1).sum(dim=1)  # prototypes of the same class before each
-    place = classes * size + earlier
-    tensors["prototypes.vectors"] = vectors.new_zeros(places, *vectors.shape[1:]).index_copy(0, place, vectors)
-    tensors["linear.weight"] = weight.new_zeros(len(weight), places).index_copy(1, place, weight)
-    tensors["prototypes.active"] = torch.zeros(places, dtype=torch.bool).index_fill(0, place, True)
+    slot = classes * size + earlier
+    tensors["prototypes.vectors"] = vectors.new_zeros(slots, *vectors.shape[1:]).index_copy(0, slot, vectors)
+    tensors["linear.weight"] = weight.new_zeros(len(weight), slots).index_copy(1, slot, weight)
+    tensors["prototypes.active"] = torch.zeros(slots, dtype=torch.bool).index_fill(0, slot, True)
     return tensors
 
 
 def _classes(model: ProtoPNet, contents: Contents, form: Format) -> Tensor:
     """The class of every prototype: as in the file, or in blocks if the weights agree."""
-    weight, identity = contents.tensors["linear.weight"], contents.said.get("prototype_class_identity")
+    weight, identity = contents.tensors["linear.weight"], contents.settings.get("prototype_class_identity")
     if identity is not None:
         one_hot = isinstance(identity, Tensor) and identity.shape == weight.T.shape
         if not (one_hot and (identity.sum(dim=1) == 1).all() and (identity.amax(dim=1) == 1).all()):
@@ -77,6 +77,6 @@ FORMAT = Format(
     ignored=("ones",),  # the kernel of a convolution that sums squares
     refused={"add_on_layers.4.": "an add-on of the type `bottleneck`, while ours is `regular`: two convolutions"},
     implied={"prototype_activation_function": "log"},
-    saying='{name: getattr(model, name) for name in ("prototype_class_identity", "prototype_activation_function")}',
+    settings='{name: getattr(model, name) for name in ("prototype_class_identity", "prototype_activation_function")}',
     adapt=_with_classes,
 )

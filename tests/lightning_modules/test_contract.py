@@ -52,7 +52,7 @@ def images(batch: int = 4, size: tuple[int, int] = SIZE) -> torch.Tensor:
     return torch.rand(batch, 3, *size, generator=torch.Generator().manual_seed(batch))
 
 
-def seen(model: InterpretableModule, pictures: torch.Tensor) -> ModelOutput:
+def output_of(model: InterpretableModule, pictures: torch.Tensor) -> ModelOutput:
     with torch.no_grad():
         return model.eval()(pictures)
 
@@ -103,7 +103,7 @@ def assert_equal_tables(first: Any, second: Any) -> None:
 
 def assert_consistent(model: InterpretableModule) -> None:
     """Inactive units score nothing and own no decision; contributions add up."""
-    output, table = seen(model, images(size=model.image_size)), model.units()
+    output, table = output_of(model, images(size=model.image_size)), model.units()
     dead = ~table.active
     assert not table.owner[dead].any()
     assert (output.scores[:, dead] == 0).all()
@@ -167,7 +167,7 @@ class ContractTest:
     @pytest.mark.parametrize(("batch", "size"), [(4, SIZE), (1, SIZE), (2, (32, 64))])
     def test_shapes_and_dtypes(self, build, batch, size):
         model = build(num_classes=K, image_size=size)
-        output, table, (h, w) = seen(model, images(batch, size)), model.units(), model.geometry.grid
+        output, table, (h, w) = output_of(model, images(batch, size)), model.units(), model.geometry.grid
         units = len(table.active)
         assert isinstance(model, InterpretableModel)
         assert output.logits.shape == (batch, K)
@@ -186,7 +186,7 @@ class ContractTest:
     def test_geometry_is_the_real_grid(self, build, size):
         model = build(num_classes=K, image_size=size)
         assert model.geometry.image == size
-        assert model.geometry.grid == tuple(seen(model, images(1, size)).maps.shape[2:])
+        assert model.geometry.grid == tuple(output_of(model, images(1, size)).maps.shape[2:])
 
     def test_units_scored_without_the_others_score_the_same(self, any_model):
         """Bit for bit; gradients too, but for cosines, whose norms the backward pass adds up in another order."""
@@ -203,42 +203,42 @@ class ContractTest:
         assert (gradients[0] - gradients[1]).abs().max() <= tolerance(any_model.units().vectors.shape[1], gradients[0])
 
     def test_one_image_alone_is_the_same_image(self, any_model):
-        alone, together = seen(any_model, images()[:1]), seen(any_model, images())
+        alone, together = output_of(any_model, images()[:1]), output_of(any_model, images())
         for name, tensor in tensors_of(alone).items():
             same(tensor, tensors_of(together)[name][:1], terms_of(any_model), name)
 
     def test_permuting_the_images_permutes_every_output(self, any_model):
         order = torch.tensor([2, 0, 3, 1])
-        straight, permuted = (tensors_of(seen(any_model, x)) for x in (images(), images()[order]))
+        straight, permuted = (tensors_of(output_of(any_model, x)) for x in (images(), images()[order]))
         for name, tensor in straight.items():
             same(permuted[name], tensor[order], terms_of(any_model), name)
 
     def test_evaluation_is_pure(self, any_model):
         before = state_hash(any_model)
-        first, second = (tensors_of(seen(any_model, images())) for _ in range(2))
-        any_model.contributions(seen(any_model, images()), torch.zeros(4, dtype=torch.int64))
+        first, second = (tensors_of(output_of(any_model, images())) for _ in range(2))
+        any_model.contributions(output_of(any_model, images()), torch.zeros(4, dtype=torch.int64))
         assert all(torch.equal(first[name], second[name]) for name in first)
         assert state_hash(any_model) == before
 
     # -- how it decides ----------------------------------------------------------------------------------------------
     def test_scores_are_the_pooled_maps(self, any_model):
-        output, table = seen(any_model, images()), any_model.units()
+        output, table = output_of(any_model, images()), any_model.units()
         peak, mean = output.maps.amax((2, 3)), output.maps.mean((2, 3))
         pooled = {"max": peak, "mean": mean, "focal": peak - mean}[table.pool]
         given = output.extras.get("pooled", output.scores)
         same(given[:, table.active], pooled[:, table.active], output.maps[0, 0].numel(), "scores")
 
     def test_the_head_maps_scores_to_logits(self, any_model):
-        output = seen(any_model, images())
+        output = output_of(any_model, images())
         residual = output.extras.get("residual", torch.zeros(()))  # what no unit explains
         assert torch.equal(any_model.head(output.scores) + residual, output.logits)
 
     def test_inactive_units_are_silent(self, model):
         if not isinstance(model, Prunable):
             pytest.skip("no unit can be deactivated")
-        maps = seen(model, images()).maps
+        maps = output_of(model, images()).maps
         model.prune(torch.arange(len(model.units().active)) % 2 == 0)
-        output, table = seen(model, images()), model.units()
+        output, table = output_of(model, images()), model.units()
         dead = ~table.active
         assert dead.sum() == len(dead) // 2
         assert (output.scores[:, dead] == 0).all()
@@ -259,7 +259,7 @@ class ContractTest:
         assert planned <= {*done}
 
     def test_probabilities(self, any_model):
-        output = seen(any_model, images())
+        output = output_of(any_model, images())
         probabilities = any_model.probabilities(output.logits)
         assert probabilities.shape == (4, K)
         assert ((probabilities >= 0) & (probabilities <= 1)).all()
@@ -275,7 +275,7 @@ class ContractTest:
         again.load_state_dict(torch.load(file, weights_only=True), strict=True)
         assert state_hash(again) == state_hash(any_model)
         assert_equal_tables(any_model.units(), again.units())
-        first, second = (tensors_of(seen(m, images())) for m in (any_model, again))
+        first, second = (tensors_of(output_of(m, images())) for m in (any_model, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
 
     def test_projection_is_remembered(self, model):
@@ -353,7 +353,7 @@ class ContractTest:
             (name, int(label)) for name, label in zip(actual["sample_id"], actual["label"], strict=True)
         ] == expected
         assert list(actual) == ["sample_id", "label", "prediction", "probabilities", "logits", "scores"]
-        output = seen(model, next(iter(data.test_dataloader()))["image"])
+        output = output_of(model, next(iter(data.test_dataloader()))["image"])
         close(torch.stack(actual["logits"]), output.logits)
         close(torch.stack(actual["scores"]), output.scores)
         close(torch.stack(actual["probabilities"]), model.probabilities(output.logits))
@@ -369,7 +369,7 @@ class ContractTest:
         output = torch.export.load(io.BytesIO(file.getvalue())).module()(images(7))
         assert isinstance(output, ModelOutput)
         for name, tensor in tensors_of(output).items():
-            assert torch.equal(tensor, tensors_of(seen(model, images(7)))[name]), name
+            assert torch.equal(tensor, tensors_of(output_of(model, images(7)))[name]), name
 
     @pytest.mark.slow
     def test_onnx_gives_equal_logits(self, model, tmp_path):
@@ -381,7 +381,7 @@ class ContractTest:
         program = torch.export.export(model, (images(),), dynamic_shapes=size)
         torch.onnx.export(program, (images(),), file, dynamo=True, external_data=False, **names)
         logits, scores, _ = InferenceSession(file).run(names["output_names"], {"images": images(7).numpy()})
-        expected = seen(model, images(7))
+        expected = output_of(model, images(7))
         close(torch.from_numpy(logits), expected.logits, rtol=1e-3, atol=1e-4)
         close(torch.from_numpy(scores), expected.scores, rtol=1e-3, atol=1e-4)
 
@@ -479,7 +479,7 @@ def test_an_epoch_in_half_precision(name, tmp_path, monkeypatch):
         options = half if precision == "16-mixed" else {"precision": precision}
         tiny_trainer(watch, limit_val_batches=0, **options).fit(model, datamodule=data)
         assert all(torch.isfinite(loss) for loss in watch.losses)
-        right = [seen(model, pictures).logits.argmax(1) == labels for pictures, labels in unseen_images()]
+        right = [output_of(model, pictures).logits.argmax(1) == labels for pictures, labels in unseen_images()]
         hits[precision] = 100 * torch.cat(right).double()
     assert hits["32-true"].mean() > 100 / K, "nothing was learnt"
     gaps = hits["bf16-mixed"] - hits["32-true"]

@@ -89,14 +89,14 @@ def test_class_loss_weighs_classes_and_takes_several_labels(several):
     model, labels = make(**options), torch.tensor([[True, False, True], [False, True, False]])
     batch = paired({"image": images(), "second_view": images(), "label": torch.tensor([0, 2]), "labels": labels})
     output = model(batch["image"])
-    seen = (1 + output.logits.square()).log()
+    logits = (1 + output.logits.square()).log()
     if several:
-        expected = multilabel_margin(seen, torch.cat([labels, labels]))
+        expected = multilabel_margin(logits, torch.cat([labels, labels]))
     else:
         model.class_weights.copy_(torch.tensor([0.5, 1.0, 3.0]))
-        picked = -seen.log_softmax(1)[torch.arange(4), batch["label"]]
+        picked = -logits.log_softmax(1)[torch.arange(4), batch["label"]]
         expected = (picked * torch.tensor([0.5, 3.0, 0.5, 3.0])).mean()
-        assert expected != cross_entropy(seen, batch["label"])
+        assert expected != cross_entropy(logits, batch["label"])
     close(model.loss_terms()["pipnet_class"](output, batch), expected)
 
 
@@ -133,12 +133,12 @@ def test_threshold_and_abstention_at_inference_only():
     """Channels .07, .93 with the threshold 0.1: the first is dropped, and no class weighs the second."""
     model = pooled_model(make(num_classes=2, num_features=2), [[0.07, 0.93], [0.93, 0.07]])
     model.linear.weight.data = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
-    trained, seen = model.train()(images()), model.eval()(images())
+    trained, evaluated = model.train()(images()), model.eval()(images())
     close(trained.scores, torch.tensor([[0.07, 0.0], [0.93, 0.0]]))
-    close(seen.scores, torch.tensor([[0.0, 0.0], [0.93, 0.0]]))
-    close(seen.extras["pooled"], torch.tensor([[0.07, 0.93], [0.93, 0.07]]))
-    assert seen.extras["abstain"].tolist() == [True, False]
-    close(seen.logits, torch.tensor([[0.0, 0.0], [1.86, 0.0]]))
+    close(evaluated.scores, torch.tensor([[0.0, 0.0], [0.93, 0.0]]))
+    close(evaluated.extras["pooled"], torch.tensor([[0.07, 0.93], [0.93, 0.07]]))
+    assert evaluated.extras["abstain"].tolist() == [True, False]
+    close(evaluated.logits, torch.tensor([[0.0, 0.0], [1.86, 0.0]]))
     assert model.units().active.tolist() == [True, False]
 
 
