@@ -73,6 +73,12 @@ def test_the_largest_penalty_within_a_standard_error_of_the_best():
     assert not above.weight.any()
 
 
+def test_the_path_ends_after_three_penalties_without_improvement():
+    path = protopnet().fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
+    values = [row["validation"] for row in path]
+    assert len(path) - 1 - values.index(max(values)) == linear_head.PATIENCE < linear_head.HALVINGS - 1
+
+
 def test_classes_without_any_weight_are_reported():
     model = protopnet()
     with pytest.warns(UserWarning, match=r"A penalty of 1.0e\+00 leaves 4 of 4 classes without any weight. Lower"):
