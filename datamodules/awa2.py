@@ -23,7 +23,7 @@ from protometry.run_folder.settings import Effect
 FOLDER = "Animals_with_Attributes2"
 ARCHIVES = (Archive("https://cvml.ista.ac.at/AwA2/AwA2-data.zip", None, 13_000_000_000),)
 REMEDY = (
-    f"Get {ARCHIVES[0].url} (13 GB), unpack it so that `root` holds {FOLDER}/, or pass `--data.download true` with a "
+    f"Get {ARCHIVES[0].url} (13 GB), unpack it so that `root` holds {FOLDER}/, or pass `download: true` with a "
     "`root` that is missing or empty."
 )
 CLASSES, PREDICATES, IMAGES = "classes.txt", "predicates.txt", "JPEGImages"
@@ -31,13 +31,15 @@ BINARY, CONTINUOUS = "predicate-matrix-binary.txt", "predicate-matrix-continuous
 MARKERS = (PREDICATES, BINARY)  # CUB-200-2011 has a classes.txt too
 OFFICIAL_CLASSES, OFFICIAL_IMAGES, OFFICIAL_PREDICATES = 50, 37_322, 85
 # what a photo can show of an animal; the others are about its diet, its habits and its character
+# fmt: off
 VISIBLE = (
-    *("black", "white", "blue", "brown", "gray", "orange", "red", "yellow", "patches", "spots", "stripes", "furry"),
-    *("hairless", "toughskin", "big", "small", "bulbous", "lean", "flippers", "hands", "hooves", "pads", "paws"),
-    *("longleg", "longneck", "tail", "chewteeth", "meatteeth", "buckteeth", "strainteeth", "horns", "claws", "tusks"),
-    *("bipedal", "quadrapedal", "arctic", "coastal", "desert", "bush", "plains", "forest", "fields", "jungle"),
-    *("mountains", "ocean", "ground", "water", "tree", "cave"),
+    "black", "white", "blue", "brown", "gray", "orange", "red", "yellow", "patches", "spots", "stripes", "furry",
+    "hairless", "toughskin", "big", "small", "bulbous", "lean", "flippers", "hands", "hooves", "pads", "paws",
+    "longleg", "longneck", "tail", "chewteeth", "meatteeth", "buckteeth", "strainteeth", "horns", "claws", "tusks",
+    "bipedal", "quadrapedal", "arctic", "coastal", "desert", "bush", "plains", "forest", "fields", "jungle",
+    "mountains", "ocean", "ground", "water", "tree", "cave",
 )
+# fmt: on
 
 
 class AwA2Dataset(AttributedDataset):
@@ -79,6 +81,7 @@ class AwA2(PhotoDataModule):
     title = "AwA2"
     remedy = REMEDY
     archives = ARCHIVES
+    official_images = OFFICIAL_IMAGES
 
     def __init__(
         self,

@@ -71,6 +71,8 @@ class ImageDataModule(LightningDataModule, ABC):
         ValueError: if a number is too small or too large, or ``image_size`` has not one or two.
     """
 
+    official_images: int | None = None  # of the whole data set, where it is known
+
     def __init__(
         self,
         image_size: int | tuple[int, int] = 224,

@@ -88,6 +88,7 @@ class Cars196(PhotoDataModule):
 
     title = "Stanford Cars"
     remedy = REMEDY
+    official_images = OFFICIAL_TRAIN + OFFICIAL_TEST
 
     def __init__(self, root: str, scheme: splits.Scheme = "cv70", crop: Crop = "none", **photos: Any) -> None:
         check_choice("scheme", scheme, ("cv70", "official"))

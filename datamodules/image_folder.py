@@ -182,7 +182,7 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
     if parts and folder.resolve().name in split_folders(above):
         raise FileNotFoundError(
             f"Expected argument `root` to hold train/ with val/ or test/, but {folder} is one of these."
-            f"{_use([above])} To divide its photos alone, use `--data.scheme cv70`."
+            f"{_use([above])} To divide its photos alone, use `scheme: cv70`."
         )
     deeper = [
         name for name in inside if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
@@ -240,4 +240,4 @@ def _some(names: list[str]) -> str:
 
 
 def _use(places: list[Path]) -> str:
-    return f" Use `--data.root {places[0]}`." if places else ""
+    return f" Use `root: {places[0]}`." if places else ""

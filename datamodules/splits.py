@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from protometry.command_line.user_path import user_path
@@ -215,10 +216,7 @@ def read_splits(path: str | Path) -> Splits:
     try:
         record = json.loads(path.read_text(encoding="utf-8-sig"))
         schema, folds = record.pop("schema"), record.pop("folds")
-        splits = Splits(**record)
-        for part in (splits.test, splits.rest, splits.exclude, *splits.val):
-            if not (isinstance(part, list) and all(isinstance(name, str) for name in part)):
-                raise TypeError("a part is not a list of ids")
+        splits = TypeAdapter(Splits).validate_python(record)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"Expected argument `split_file` to be a split.json, but {path} is not one ({error})."

@@ -16,10 +16,10 @@ from protometry.datamodules.transforms.training_views import training_views
 
 
 class Chosen(ImageDataset):
-    """Some samples of another data set, those in ``rows``."""
+    """The samples of another data set that ``rows`` name, perhaps all; a subclass may present them differently."""
 
     dataset: ImageDataset
-    rows: list[int]
+    rows: Sequence[int]
 
     @property
     def sample_ids(self) -> list[str]:
@@ -36,7 +36,7 @@ class Chosen(ImageDataset):
     @property
     def labels(self) -> NDArray[np.int64]:
         """The classes of the chosen samples, in order."""
-        return self.dataset.labels[self.rows]
+        return self.dataset.labels[np.array(self.rows, dtype=np.int64)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,43 +76,20 @@ def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: i
     """
     order = np.lexsort((keys, labels))
     classes, first, counts = np.unique(labels[order], return_index=True, return_counts=True)
-    place = np.searchsorted(classes, labels[order])
-    rank = np.arange(len(order)) - first[place]
-    share = np.where(rank == 0, 0.0, (rank + 0.5) / counts[place])
-    chosen = order[np.lexsort((keys[order], share))[:limit]]
+    index = np.searchsorted(classes, labels[order])
+    rank = np.arange(len(order)) - first[index]
+    fraction = np.where(rank == 0, 0.0, (rank + 0.5) / counts[index])  # of the samples of the class
+    chosen = order[np.lexsort((keys[order], fraction))[:limit]]
     rows: list[int] = np.sort(chosen).tolist()
     return rows
 
 
-class View(ImageDataset):
-    """The samples of another data set, presented differently."""
-
-    dataset: ImageDataset
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """The ids of all samples, in order."""
-        return self.dataset.sample_ids
-
-    @property
-    def contents(self) -> list[str]:
-        """What tells each sample from others, in order."""
-        return self.dataset.contents
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The classes of all samples, in order."""
-        return self.dataset.labels
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
-class SecondView(View):
+class SecondView(Chosen):
     """A data set, not augmented, whose samples also carry ``second_view``, see :func:`.continuity_view`."""
 
     def __init__(self, dataset: ImageDataset, variant: ContinuityVariant, seed: int) -> None:
-        self.dataset, self.variant, self.seed = dataset, variant, seed
+        self.dataset, self.rows = dataset, range(len(dataset))
+        self.variant, self.seed = variant, seed
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, whose second view is float."""
@@ -123,11 +100,12 @@ class SecondView(View):
         return {**batch, "second_view": torch.stack(views)}
 
 
-class TwoViews(View):
+class TwoViews(Chosen):
     """A training data set in two colour augmentations of one geometry, ``image`` and ``second_view``."""
 
     def __init__(self, dataset: ImageDataset, seed: int) -> None:
-        self.dataset, self.seed = dataset, seed
+        self.dataset, self.rows = dataset, range(len(dataset))
+        self.seed = seed
 
     def batch(self, indices: Sequence[Index]) -> Batch:
         """Some samples, in two views each."""

@@ -62,13 +62,13 @@ class CoAM(Explainer):
         return None
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        units, maps = model.units(), asked.output.maps
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        units, maps = model.units(), question.output.maps
         if self.scale == "paper":
-            maps = concept_activation_maps(cast(Tensor, asked.output.latent), cast(Tensor, units.vectors))
-        if asked.kind == "unit":
-            chosen = maps[torch.arange(len(asked.ids), device=asked.ids.device), asked.ids]
+            maps = concept_activation_maps(cast(Tensor, question.output.latent), cast(Tensor, units.vectors))
+        if question.kind == "unit":
+            chosen = maps[torch.arange(len(question.ids), device=question.ids.device), question.ids]
         else:
-            weights = (cast(Tensor, units.weight) * units.active)[asked.ids]
+            weights = (cast(Tensor, units.weight) * units.active)[question.ids]
             chosen = torch.einsum("bu,buij->bij", weights, maps)
-        return upsample_maps(chosen, (asked.images.shape[2], asked.images.shape[3]), self.mode)
+        return upsample_maps(chosen, question.size, self.mode)

@@ -66,13 +66,14 @@ class Random(Explainer):
         self._upsample = Upsample(mode, placement)
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        if asked.sample_ids is None or asked.sample_ids.shape != asked.ids.shape:
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        keys = question.sample_ids
+        if keys is None or keys.shape != question.ids.shape:
             raise ValueError(
-                f"Expected argument `sample_ids` to be of shape ({len(asked.ids)},), but got "
-                f"{None if asked.sample_ids is None else tuple(asked.sample_ids.shape)}. Pass the batch's `sample_key`."
+                f"Expected argument `sample_ids` to be of shape ({len(question.ids)},), but got "
+                f"{None if keys is None else tuple(keys.shape)}. Pass the batch's `sample_key`."
             )
-        keys = asked.ids if asked.kind == "unit" else ~asked.ids  # class 3 is not unit 3
-        shape = asked.images.shape[2:] if self.pattern == "pixel" else asked.output.maps.shape[2:]
-        noise = keyed_noise(asked.sample_ids, keys[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
-        return noise if self.pattern == "pixel" else self._upsample.enlarge(model, noise, asked.images)
+        streams = question.ids if question.kind == "unit" else ~question.ids  # class 3 is not unit 3
+        shape = question.images.shape[2:] if self.pattern == "pixel" else question.output.maps.shape[2:]
+        noise = keyed_noise(keys, streams[:, None], tuple(shape), _STREAM + self.seed)[:, 0]
+        return noise if self.pattern == "pixel" else self._upsample.enlarge(model, noise, question.images)

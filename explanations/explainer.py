@@ -56,6 +56,11 @@ class Question:
     output: ModelOutput
     sample_ids: Tensor | None
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """``(H, W)`` pixels of the images."""
+        return self.images.shape[2], self.images.shape[3]
+
 
 class Explainer(ABC):
     """Base of all explainers; a subclass fills ``key``, ``explains`` and ``_maps``.
@@ -112,8 +117,8 @@ class Explainer(ABC):
             output = self.observe(model, images)
         maps = []
         for ids in targets.ids.unbind(dim=1):
-            asked = Question(images, targets.kind, ids.clamp(min=0), output, sample_ids)
-            maps.append(self._maps(model, asked).masked_fill((ids < 0)[:, None, None], torch.nan))
+            question = Question(images, targets.kind, ids.clamp(min=0), output, sample_ids)
+            maps.append(self._maps(model, question).masked_fill((ids < 0)[:, None, None], torch.nan))
         return torch.stack(maps, dim=1) if maps else images.new_zeros(len(images), 0, *images.shape[2:])
 
     def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
@@ -121,7 +126,7 @@ class Explainer(ABC):
         return True
 
     @abstractmethod
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         """Maps ``(B, H, W)``, one per image."""
 
     def _check(self, model: InterpretableModel, images: Tensor, targets: Targets) -> None:

@@ -72,15 +72,15 @@ class _GraphExplainer(Explainer):
         """
         with torch.inference_mode(False), torch.enable_grad():
             pixels = differentiable(images).requires_grad_()
-            seen = run_with_graph(model, pixels)
-            _has_latent[model] = seen.latent is not None
+            output = run_with_graph(model, pixels)
+            _has_latent[model] = output.latent is not None
             return GraphOutput(
-                seen.logits.detach(),
-                seen.scores.detach(),
-                seen.maps.detach(),
-                None if seen.latent is None else seen.latent.detach(),
-                {name: value.detach() for name, value in seen.extras.items()},
-                graph=seen,
+                logits=output.logits.detach(),
+                scores=output.scores.detach(),
+                maps=output.maps.detach(),
+                latent=None if output.latent is None else output.latent.detach(),
+                extras={name: value.detach() for name, value in output.extras.items()},
+                graph=output,
                 pixels=pixels,
             )
 
@@ -132,14 +132,12 @@ class GradCAM(_GraphExplainer):
                 _has_latent[model] = model(black).latent is not None
         return None if _has_latent[model] else "the model has no latent"
 
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
-            graph = cast(GraphOutput, asked.output).graph
-            gradient = gradient_of(graph, asked.kind, asked.ids, cast(Tensor, graph.latent), keep=True)
-        cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, asked.output.latent)).sum(dim=1)
-        return upsample_maps(
-            cam.relu() if self.relu else cam, (asked.images.shape[2], asked.images.shape[3]), self.mode
-        )
+            graph = cast(GraphOutput, question.output).graph
+            gradient = gradient_of(graph, question.kind, question.ids, cast(Tensor, graph.latent), keep=True)
+        cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, question.output.latent)).sum(dim=1)
+        return upsample_maps(cam.relu() if self.relu else cam, question.size, self.mode)
 
 
 class InputXGradient(_GraphExplainer):
@@ -159,8 +157,8 @@ class InputXGradient(_GraphExplainer):
     key: ClassVar[str] = "ixg"
     explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
 
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        kept = cast(GraphOutput, asked.output)
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        kept = cast(GraphOutput, question.output)
         with torch.inference_mode(False), torch.enable_grad():
-            gradient = gradient_of(kept.graph, asked.kind, asked.ids, kept.pixels, keep=True)
+            gradient = gradient_of(kept.graph, question.kind, question.ids, kept.pixels, keep=True)
         return (kept.pixels.detach() * gradient).sum(dim=1)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import torch
+from PIL import ImageColor
 from torch import Tensor
 
+from protometry.explanations.views import AGAINST, FOR, WHITE
+
 # nine equidistant colours of viridis (van der Walt and Smith 2015, CC0), interpolated linearly
-VIRIDIS = torch.tensor(
-    [
-        *([68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141]),
-        *([39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]),
-    ]
-).div(255)
-AGAINST_AND_FOR = torch.tensor([[33, 85, 189], [255, 255, 255], [217, 95, 2]]).div(255)  # blue, white at zero, orange
+VIRIDIS = ("#440154", "#472c7a", "#3b518b", "#2c718e", "#21908d", "#27ad81", "#5cc863", "#aadc32", "#fde725")
 QUANTILE = 0.99  # of the absolute values of a map, which has the full colour; relevance has single very bright pixels
 
 
@@ -41,9 +38,10 @@ def heat_map(image: Tensor, saliency: Tensor, scale: tuple[float, float] | None 
         tensor([0.5953, 0.5435, 0.0871])
     """
     low, high = scale or scale_of(saliency)
-    colours = (AGAINST_AND_FOR if low < 0 else VIRIDIS).to(saliency.device)
-    place = ((saliency.float() - low) / (high - low or 1.0)).clamp(0, 1) * (len(colours) - 1)
-    below = place.floor().long().clamp(max=len(colours) - 2)
-    share = (place - below)[..., None]
-    heat = colours[below] * (1 - share) + colours[below + 1] * share
+    names = (AGAINST, WHITE, FOR) if low < 0 else VIRIDIS
+    colours = torch.tensor([ImageColor.getrgb(name) for name in names], device=saliency.device).div(255)
+    position = ((saliency.float() - low) / (high - low or 1.0)).clamp(0, 1) * (len(colours) - 1)
+    below = position.floor().long().clamp(max=len(colours) - 2)
+    fraction = (position - below)[..., None]
+    heat = colours[below] * (1 - fraction) + colours[below + 1] * fraction
     return 0.4 * image.float().mean(dim=0) + 0.6 * heat.movedim(-1, 0)

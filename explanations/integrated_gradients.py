@@ -56,13 +56,13 @@ class IntegratedGradients(Explainer):
         self.baseline = self.baseline.to(images)  # kept there: a copy to the device waits for it
         return self.baseline.expand_as(images)
 
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
-            images = differentiable(asked.images)
+            images = differentiable(question.images)
             start, total = self._start(images), torch.zeros_like(images)
             for step in range(self.steps):
                 pixels = torch.lerp(start, images, (step + 0.5) / self.steps).requires_grad_()
-                total += gradient_of(run_with_graph(model, pixels), asked.kind, asked.ids, pixels, keep=False)
+                total += gradient_of(run_with_graph(model, pixels), question.kind, question.ids, pixels, keep=False)
         return ((images - start) * total).sum(dim=1) / self.steps
 
 

@@ -53,10 +53,10 @@ class SummedMaps(Explainer):
         self._upsample = Upsample(mode, placement)
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        weights = class_weights(model, asked.output, asked.ids)
-        summed = (weights[:, :, None, None] * asked.output.maps).sum(dim=1)
-        return self._upsample.enlarge(model, summed, asked.images)
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        weights = class_weights(model, question.output, question.ids)
+        summed = (weights[:, :, None, None] * question.output.maps).sum(dim=1)
+        return self._upsample.enlarge(model, summed, question.images)
 
 
 class BoxMaps(Explainer):
@@ -90,11 +90,10 @@ class BoxMaps(Explainer):
         self.variant = variant
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        size = (asked.images.shape[2], asked.images.shape[3])
-        image, unit, boxes = self._boxes(model, asked.output, asked.ids, size)
-        shares = (class_weights(model, asked.output, asked.ids) * asked.output.scores)[image, unit]
-        return _stack(shares.float(), image, boxes, len(asked.ids), size)
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        image, unit, boxes = self._boxes(model, question.output, question.ids, question.size)
+        shares = (class_weights(model, question.output, question.ids) * question.output.scores)[image, unit]
+        return _stack(shares.float(), image, boxes, len(question.ids), question.size)
 
     @torch.no_grad()
     def region(

@@ -90,9 +90,9 @@ class Upsample(Explainer):
         self.placement = placement
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        chosen = asked.output.maps[torch.arange(len(asked.ids), device=asked.ids.device), asked.ids]
-        return self.enlarge(model, chosen, asked.images)
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        chosen = question.output.maps[torch.arange(len(question.ids), device=question.ids.device), question.ids]
+        return self.enlarge(model, chosen, question.images)
 
     def enlarge(self, model: InterpretableModel, maps: Tensor, images: Tensor) -> Tensor:
         """Any maps ``(B, h, w)`` of the model's cells, enlarged to the images like similarity maps: ``(B, H, W)``."""

@@ -12,7 +12,7 @@ import pytest
 import protometry.studies.__main__
 import protometry.sweeps.__main__
 from protometry import datamodules, lightning_modules
-from protometry.datamodules.__main__ import main as check_or_export
+from protometry.datamodules.__main__ import main as check
 from protometry.scripts import evaluate, train
 from tests.pages import ROOT
 from tests.test_architecture import ARROWS
@@ -20,7 +20,7 @@ from tests.test_architecture import ARROWS
 COMMANDS = {
     "train.py": (train.main, ("fit",)),  # the others have fewer
     "evaluate.py": (evaluate.main, evaluate.COMMANDS),
-    "datamodules": (check_or_export, ("check", "export")),
+    "datamodules": (check, ("check",)),
     "studies": (protometry.studies.__main__.main, protometry.studies.__main__.COMMANDS),
     "sweeps": (protometry.sweeps.__main__.main, protometry.sweeps.__main__.COMMANDS),
 }

@@ -21,8 +21,6 @@ from protometry.datamodules.sample import Capabilities, Sample
 from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.views import Stratified
 
-# images of the whole data set by the class of its data module
-OFFICIAL_IMAGES = {"Cub200": 11_788, "Cars196": 16_185, "Nico": 12_980, "AwA2": 37_322, "FunnyBirds": 50_500}
 AUGMENTED_SAMPLES = 6  # of the augmented training images, which the projection split shows completely
 SHOWN_SAMPLES = 6
 SCHEMA = 1
@@ -58,6 +56,7 @@ class DataCheck:
     data: str
     dataset: str
     class_names: list[str]
+    official_images: int | None
     content_sha256: str | None
     split_sha256: str | None
     splits: dict[str, SplitCheck]
@@ -74,7 +73,7 @@ class DataCheck:
             "data": self.data,
             "dataset": self.dataset,
             "images": self.images,
-            "official_images": OFFICIAL_IMAGES.get(self.data),
+            "official_images": self.official_images,
             "classes": len(self.class_names),
             "content_sha256": self.content_sha256,
             "split_sha256": self.split_sha256,
@@ -125,7 +124,15 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         content = str(record["content_sha256"])
     elif limit is None:
         content = _sha256("\n".join(sorted(f"{key}\t{label}" for key, label in seen.items())))
-    return DataCheck(name, data.dataset_name, data.class_names, content, split_sha256, splits)
+    return DataCheck(
+        data=name,
+        dataset=data.dataset_name,
+        class_names=data.class_names,
+        official_images=data.official_images,
+        content_sha256=content,
+        split_sha256=split_sha256,
+        splits=splits,
+    )
 
 
 def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.cub200.concepts import FIXED, FIXED_FROM, Selection
 from protometry.datamodules.cub200.dataset import Cub200Dataset
-from protometry.datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, REMEDY
+from protometry.datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, OFFICIAL_TRAIN_TEST, REMEDY
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.splits import Scheme
 from protometry.datamodules.transforms.photo import Crop
@@ -35,6 +35,7 @@ class Cub200(PhotoDataModule):
     title = "CUB-200-2011"
     remedy = REMEDY
     archives = ARCHIVES
+    official_images = sum(OFFICIAL_TRAIN_TEST)
 
     def __init__(  # noqa: PLR0913 - one flat list, so that every knob is one flag
         self,

@@ -29,7 +29,7 @@ ARCHIVES = (
 )
 REMEDY = (
     f"Get {ARCHIVES[0].url} (1.15 GB, md5 {ARCHIVES[0].md5}), unpack it so that `root` holds {FOLDER}/, or pass "
-    "`--data.download true` with a `root` that is missing or empty."
+    "`download: true` with a `root` that is missing or empty."
 )
 OFFICIAL_CLASSES = 200
 OFFICIAL_TRAIN_TEST = (5994, 5794)

@@ -44,6 +44,7 @@ class FunnyBirds(PhotoDataModule):
     title = "FunnyBirds"
     remedy = REMEDY
     archives = ARCHIVES
+    official_images = sum(OFFICIAL_SIZES.values())
     scheme = "official"
     promised_classes = OFFICIAL_CLASSES
 

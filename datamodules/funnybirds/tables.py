@@ -6,23 +6,25 @@ Parts are always in the order beak, eye, foot, tail, wing. A part that is presen
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from protometry.datamodules.bird_parts import PART_NAMES
 from protometry.datamodules.funnybirds.part_maps import MAX_OBJECTS
 from protometry.datamodules.photos.files import locate
 from protometry.datamodules.photos.problems import Problems
+from protometry.run_folder.schema import Record, check_content
 
 FOLDER = "FunnyBirds"
 URL = "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"
 REMEDY = (
-    f"Get {URL} (about 1.6 GB), unpack it so that `root` holds {FOLDER}/, or pass `--data.download true` with a `root` "
+    f"Get {URL} (about 1.6 GB), unpack it so that `root` holds {FOLDER}/, or pass `download: true` with a `root` "
     "that is missing or empty."
 )
 OFFICIAL_CLASSES = 50
@@ -30,6 +32,7 @@ OFFICIAL_SIZES = {"train": 50_000, "test": 500}
 CLASSES, PARTS, SUBSET = "classes.json", "parts.json", "subset.json"
 PLACEHOLDER = "placeholder"
 REMOVED = (PLACEHOLDER, "")
+Part = Literal["beak", "eye", "foot", "tail", "wing"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,33 @@ def table_name(split: str) -> str:
     return f"dataset_{split}.json"
 
 
+class Variant(Record):
+    """An entry of ``parts.json``."""
+
+    model: str
+    color: str | None = None
+
+
+class Bird(Record):
+    """An entry of ``classes.json``."""
+
+    class_idx: int
+    parts: Annotated[dict[Part, int], Field(min_length=len(PART_NAMES))]
+
+
+class Subset(Record):
+    """The content of ``subset.json``."""
+
+    official_class_idx: list[int]
+
+
+SCHEMAS: dict[str, Any] = {
+    PARTS: Annotated[dict[Part, list[Variant]], Field(min_length=len(PART_NAMES))],
+    CLASSES: Annotated[list[Bird], Field(min_length=2)],
+    SUBSET: Subset,
+}
+
+
 def read_classes(root: str) -> BirdClasses:
     """Read ``classes.json``, ``parts.json`` and, if there is one, ``subset.json``.
 
@@ -98,19 +128,28 @@ def read_classes(root: str) -> BirdClasses:
     """
     folder = locate(root, FOLDER, CLASSES, REMEDY)
     problems = Problems(f"FunnyBirds in {folder}", REMEDY)
-    parts, classes = (_read(folder, name, kind, problems) for name, kind in ((PARTS, dict), (CLASSES, list)))
-    subset = _read(folder, SUBSET, dict, problems) if (folder / SUBSET).exists() else {}
+    names = [PARTS, CLASSES, SUBSET] if (folder / SUBSET).exists() else [PARTS, CLASSES]
+    tables = {name: _read(folder, name, SCHEMAS[name], problems) for name in names}
     problems.raise_any()
-    variants = _variants(parts, problems)
+    variants = {part: [(each["model"], each.get("color")) for each in tables[PARTS][part]] for part in PART_NAMES}
+    for part, several in variants.items():
+        if len(set(several)) < len(several):
+            problems.wrong(f"{PARTS}: expected the variants of {part} to differ in model or color, but some are equal")
+    rows = [[bird["parts"][part] for part in PART_NAMES] for bird in tables[CLASSES]]
+    for index, (bird, row) in enumerate(zip(tables[CLASSES], rows, strict=True)):
+        if bird["class_idx"] != index:
+            problems.wrong(f"{CLASSES}, entry {index}: expected `class_idx` to be {index}, but got {bird['class_idx']}")
+        for part, variant in zip(PART_NAMES, row, strict=True):
+            if not 0 <= variant < len(variants[part]):
+                problems.wrong(
+                    f"{CLASSES}, entry {index}: expected the variant of {part} to be 0 to {len(variants[part]) - 1} as "
+                    f"in {PARTS}, but got {variant}"
+                )
+    official = tables[SUBSET]["official_class_idx"] if SUBSET in tables else list(range(len(rows)))
+    if len(official) != len(rows):
+        problems.wrong(f"{SUBSET}: expected `official_class_idx` to hold {len(rows)} integers, but got {official}")
     problems.raise_any()
-    rows = [_class_row(index, entry, variants, problems) for index, entry in enumerate(classes)]
-    if len(classes) < 2:
-        problems.wrong(f"{CLASSES}: expected at least 2 classes, but got {len(classes)}")
-    official = subset.get("official_class_idx", list(range(len(classes))))
-    if not isinstance(official, list) or len(official) != len(classes) or not all(type(i) is int for i in official):
-        problems.wrong(f"{SUBSET}: expected `official_class_idx` to hold {len(classes)} integers, but got {official}")
-    problems.raise_any()
-    return BirdClasses(folder, variants, np.array(rows, dtype=np.int64), official)
+    return BirdClasses(folder=folder, variants=variants, table=np.array(rows, dtype=np.int64), official=official)
 
 
 def read_scenes(classes: BirdClasses) -> dict[str, Scenes]:
@@ -123,22 +162,20 @@ def read_scenes(classes: BirdClasses) -> dict[str, Scenes]:
     problems = Problems(f"FunnyBirds in {classes.folder}", REMEDY)
     scenes = {}
     for split in ("train", "test"):
-        entries = _read(classes.folder, table_name(split), list, problems)
-        if not entries and isinstance(entries, list):
-            problems.wrong(f"{table_name(split)} is empty")
+        entries = _read(classes.folder, table_name(split), Annotated[list[Any], Field(min_length=1)], problems)
         rows = list(_scene_rows(table_name(split), entries or [], classes, problems))
         labels, kept, objects = zip(*rows, strict=True) if rows else ((), (), ())
         scenes[split] = Scenes(
-            split,
-            np.array(labels, dtype=np.int64),
-            np.array(kept, dtype=bool).reshape(len(rows), len(PART_NAMES)),
-            np.array(objects, dtype=np.int64),
+            split=split,
+            labels=np.array(labels, dtype=np.int64),
+            kept=np.array(kept, dtype=bool).reshape(len(rows), len(PART_NAMES)),
+            objects=np.array(objects, dtype=np.int64),
         )
     problems.raise_any()
     return scenes
 
 
-def _read(folder: Path, name: str, kind: type, problems: Problems) -> Any:
+def _read(folder: Path, name: str, schema: Any, problems: Problems) -> Any:
     """The content of a table, or None after noting what is wrong with it."""
     path = folder / name
     if not path.is_file():
@@ -149,54 +186,12 @@ def _read(folder: Path, name: str, kind: type, problems: Problems) -> Any:
     except (ValueError, RecursionError) as error:
         problems.wrong(f"{name} is not JSON ({error}); the file may be truncated")
         return None
-    if not isinstance(content, kind):
-        problems.wrong(f"{name}: expected a {kind.__name__}, but got a {type(content).__name__}")
+    try:
+        check_content(schema, content, name, "Unpack it again.")
+    except ValueError as error:
+        problems.wrong(str(error))
         return None
     return content
-
-
-def _variants(parts: dict[str, Any], problems: Problems) -> dict[str, list[tuple[str, str | None]]]:
-    if set(parts) != set(PART_NAMES):
-        problems.wrong(f"{PARTS}: expected the parts {', '.join(PART_NAMES)}, but got {', '.join(parts)}")
-        return {}
-    variants: dict[str, list[tuple[str, str | None]]] = {}
-    for part in PART_NAMES:
-        try:
-            variants[part] = [(str(variant["model"]), variant.get("color")) for variant in parts[part]]
-        except (TypeError, KeyError, AttributeError):
-            problems.wrong(f"{PARTS}: expected every variant of {part} to have a `model`")
-            continue
-        if strange := [color for _, color in variants[part] if not isinstance(color, str | None)]:
-            problems.wrong(f"{PARTS}: expected the `color` of a variant of {part} to be text, but got {strange[0]!r}")
-            continue
-        if len(set(variants[part])) < len(variants[part]):
-            problems.wrong(f"{PARTS}: expected the variants of {part} to differ in model or color, but some are equal")
-    return variants
-
-
-def _class_row(
-    index: int, entry: Any, variants: Mapping[str, Sequence[tuple[str, str | None]]], problems: Problems
-) -> list[int]:
-    """The five variant indices of one class; zeros after noting a problem."""
-    where, nothing = f"{CLASSES}, entry {index}", [0] * len(PART_NAMES)
-    if not isinstance(entry, dict) or not isinstance(entry.get("parts"), dict):
-        problems.wrong(f"{where}: expected `class_idx` and `parts`, but got {str(entry)[:80]}")
-        return nothing
-    if entry.get("class_idx") != index:
-        problems.wrong(f"{where}: expected `class_idx` to be {index}, the order of the file, but got {entry}")
-        return nothing
-    parts = entry["parts"]
-    if set(parts) != set(PART_NAMES):
-        problems.wrong(f"{where}: expected the parts {', '.join(PART_NAMES)}, but got {', '.join(parts)}")
-        return nothing
-    for part in PART_NAMES:
-        if type(parts[part]) is not int or not 0 <= parts[part] < len(variants[part]):
-            problems.wrong(
-                f"{where}: expected the variant of {part} to be 0 to {len(variants[part]) - 1} as in {PARTS}, but got "
-                f"{parts[part]!r}"
-            )
-            return nothing
-    return [parts[part] for part in PART_NAMES]
 
 
 def _scene_rows(

@@ -34,6 +34,7 @@ class Nico(PhotoDataModule):
 
     title = "NICO"
     remedy = REMEDY
+    official_images = 12_980
 
     def __init__(self, root: str, scheme: Literal["hsv", "cv70"] = "hsv", **photos: Any) -> None:
         check_choice("scheme", scheme, ("hsv", "cv70"))

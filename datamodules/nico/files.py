@@ -28,7 +28,7 @@ from protometry.datamodules.sample import nfc
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
     "Get NICO by hand from its authors (He et al. 2021, nico.thumedialab.com), unpack it, and pass the folder "
-    "that holds <class>/<context>/<image>, such as Animal, as `--data.root`."
+    "that holds <class>/<context>/<image>, such as Animal, as `root`."
 )
 PUBLISHED_MODES = ("RGB", "L", "RGBA")
 LOOK_VERSION = "nico 2"  # part of the cache key: change it whenever `_look` changes
@@ -70,7 +70,7 @@ def find_folder(root: str) -> Path:
     above = zip((1, 0), top.resolve().parents, strict=False)  # if `root` is a class or a context
     near = [*deeper, *(place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2))]
     holds = ", ".join(sorted(path.name for path in top.iterdir())[:SHOWN]) or "nothing"
-    advice = f"Use `--data.root {near[0]}`." if near else REMEDY
+    advice = f"Use `root: {near[0]}`." if near else REMEDY
     raise FileNotFoundError(
         f"Expected argument `root` to hold <class>/<context>/<image>, but {top} holds {holds}. {advice}"
     )

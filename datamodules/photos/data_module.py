@@ -141,7 +141,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         if len(names) < 2:
             raise ValueError(
                 f"Expected {self.photos.table.folder} to hold at least 2 classes, but got only "
-                f"{', '.join(names) or 'none'}. Add photos of another class, or pass another `--data.root`."
+                f"{', '.join(names) or 'none'}. Add photos of another class, or pass another `root`."
             )
         return len(names)
 

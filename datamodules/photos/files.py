@@ -65,7 +65,7 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
     near = [*folders_below(root), *root.resolve().parents]
     candidates = [place for place in near if holds_data(place) or holds_data(place / folder)]
     holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
-    advice = f"The data is at another level: use `--data.root {candidates[0]}`." if candidates else remedy
+    advice = f"The data is at another level: use `root: {candidates[0]}`." if candidates else remedy
     raise FileNotFoundError(
         f"Expected argument `root` to hold {folder}/{markers[0]}, but {root} holds {holds}. {advice}"
     )

@@ -129,7 +129,7 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
         keys.append(places[place])
     if len(set(keys)) == 1 and all(path.count("/") > depth for path in paths):
         wrapper, inner = paths[0].split("/")[:depth], paths[0].split("/")[depth]
-        remedy = f"move it up, into {wrapper[0]}/" if parts else f"use `--data.root {folder / wrapper[0]}`"
+        remedy = f"move it up, into {wrapper[0]}/" if parts else f"use `root: {folder / wrapper[0]}`"
         problems.wrong(f"all images lie one folder too deep, as in {'/'.join([*wrapper, inner])}/; {remedy}")
     for place in sorted(places.keys() - seen):
         problems.wrong(f"class {places[place]!r} has 0 images in {place}/")

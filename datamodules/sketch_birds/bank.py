@@ -36,8 +36,21 @@ SLOTS: dict[Slot, tuple[str, int]] = {
     "near wing": ("wing", 7),
 }
 POINT_NAMES = (
-    *("back", "beak", "belly", "breast", "crown", "forehead", "left eye", "left leg", "left wing", "nape"),
-    *("right eye", "right leg", "right wing", "tail", "throat"),
+    "back",
+    "beak",
+    "belly",
+    "breast",
+    "crown",
+    "forehead",
+    "left eye",
+    "left leg",
+    "left wing",
+    "nape",
+    "right eye",
+    "right leg",
+    "right wing",
+    "tail",
+    "throat",
 )
 POINT_GROUPS = tuple(dict.fromkeys(name.split()[-1] for name in POINT_NAMES))
 PART_TO_GROUP = {part: POINT_GROUPS.index({"foot": "leg"}.get(part, part)) for part in PART_NAMES}

@@ -96,13 +96,13 @@ class _Propagation(Explainer):
         return tape is not None and tape.fits(cast(nn.Module, model), images, self.bounds)
 
     @torch.no_grad()
-    def _maps(self, model: InterpretableModel, asked: Question) -> Tensor:
-        tape = cast(RecordedOutput, asked.output).tape
+    def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
+        tape = cast(RecordedOutput, question.output).tape
         if tape is None or tape.obstacle is not None:
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
-        start = self._start(model, asked.output, asked.ids)
+        start = self._start(model, question.output, question.ids)
         size = start.abs().sum((1, 2, 3))
-        one_cell = asked.kind == "unit" and model.units().pool != "mean"
+        one_cell = question.kind == "unit" and model.units().pool != "mean"
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
         self._amplified.append((maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any())

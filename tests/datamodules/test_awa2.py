@@ -88,18 +88,14 @@ class TestBadInput:
     )
     def test_missing(self, root, folder, name):
         (folder / name).rename(folder / "elsewhere")
-        with pytest.raises(
-            FileNotFoundError, match=rf"(?s){name}/? is missing; it is part of AwA2-data\.zip.*https://"
-        ):
+        with pytest.raises(FileNotFoundError, match=rf"(?s){name}.*is part of AwA2-data\.zip.*https://"):
             animals(root).prepare_data()
 
     @pytest.mark.parametrize("place", ["..", "Animals_with_Attributes2/JPEGImages"])
     def test_wrong_root(self, root, place):
-        with pytest.raises(FileNotFoundError, match=r"at another level: use `--data\.root .*(awa2|Attributes2)`"):
+        with pytest.raises(FileNotFoundError, match=r"at another level: use `root: .*(awa2|Attributes2)`"):
             animals((root / place).resolve()).prepare_data()
-        with pytest.raises(
-            FileNotFoundError, match=r"to hold Animals_with_Attributes2/predicates\.txt.*at another level"
-        ):
+        with pytest.raises(FileNotFoundError, match=r"hold Animals_with_Attributes2/predicates\.txt.*at another level"):
             animals((root / place).resolve()).setup()
 
     def test_folder_of_another_data_set_with_classes(self, cub_tree):
@@ -165,9 +161,7 @@ class TestRealTables:
         assert [len(gzip.decompress(content).splitlines()) for content in packed] == [31440, 5882]
 
     def test_missing_photos(self, shared_data):
-        with pytest.raises(
-            FileNotFoundError, match=r"1 problem:\n  JPEGImages/ is missing; it is part of AwA2-data\.zip"
-        ):
+        with pytest.raises(FileNotFoundError, match=r" JPEGImages/ is missing; it is part of AwA2-data\.zip"):
             animals(shared_data("awa2")).prepare_data()
 
     def test_photos_of_tiny_imagenet(self, shared_data, tmp_path):

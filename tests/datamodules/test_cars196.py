@@ -65,9 +65,7 @@ class TestLayouts:
 
     @pytest.mark.parametrize("place", ["..", "stanford_cars/cars_train"])
     def test_wrong_root(self, root, place):
-        with pytest.raises(
-            FileNotFoundError, match=r"hold stanford_cars/devkit/cars_meta\.mat, but .*at another level: use"
-        ):
+        with pytest.raises(FileNotFoundError, match="at another level: use"):
             cars((root / place).resolve()).prepare_data()
 
     def test_tables_beside_the_photos(self, folder):
@@ -103,9 +101,7 @@ class TestWithoutTestLabels:
         data = cars(unlabelled, scheme="official")
         data.prepare_data()
         assert (len(data.dataset("train")), len(data.dataset("val"))) == (10, 2)
-        with pytest.raises(
-            FileNotFoundError, match=r"to hold cars_test_annos_withlabels\.mat.* evaluate the validation"
-        ):
+        with pytest.raises(FileNotFoundError, match=r"hold cars_test_annos_withlabels\.mat.* evaluate the validation"):
             data.dataset("test")
 
 

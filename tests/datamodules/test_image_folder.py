@@ -210,9 +210,7 @@ class TestRoot:
 
     @pytest.mark.parametrize("place", ["..", "train", "val", "train/ant", "val/bee"])
     def test_one_level_off(self, root, place):
-        with pytest.raises(
-            FileNotFoundError, match=r"(one of these|holds (insects|no folders)).*`--data\.root .*insects`"
-        ):
+        with pytest.raises(FileNotFoundError, match=r"(one of these|holds (insects|no folders)).*`root: .*insects`"):
             folder((root / place).resolve()).prepare_data()
 
     def test_part_alone_on_request(self, root):
@@ -223,9 +221,9 @@ class TestRoot:
 
     def test_class_folder_of_a_plain_tree(self, tmp_path):
         root = make_folders(tmp_path / "data/insects")
-        with pytest.raises(FileNotFoundError, match=r"holds no folders.*`--data\.root .*insects`"):
+        with pytest.raises(FileNotFoundError, match=r"holds no folders.*`root: .*insects`"):
             folder(root / "ant").prepare_data()
-        with pytest.raises(FileNotFoundError, match=r"holds insects.*`--data\.root .*insects`"):
+        with pytest.raises(FileNotFoundError, match=r"holds insects.*`root: .*insects`"):
             folder(root.parent).prepare_data()
 
     @pytest.mark.parametrize(
@@ -255,16 +253,14 @@ class TestRoot:
 
     def test_flat_without_images(self, tmp_path):
         root = make_flat(tmp_path / "data/insects")
-        with pytest.raises(FileNotFoundError, match=r"images for `layout: flat`, but .* Use `--data\.root .*insects`"):
+        with pytest.raises(FileNotFoundError, match=r"images for `layout: flat`, but .* Use `root: .*insects`"):
             folder(root.parent, layout="flat").prepare_data()
 
     def test_empty_class_and_stray_image(self, tmp_path):
         root = make_folders(tmp_path / "root")
         (root / "wasp").mkdir()
         photo(root / "stray.jpg", 1)
-        with pytest.raises(
-            ValueError, match=r"2 problems:\n  stray\.jpg lies in no class folder\.\n  class 'wasp' has 0"
-        ):
+        with pytest.raises(ValueError, match=r" stray\.jpg lies in no class folder\.\n  class 'wasp' has 0"):
             folder(root).prepare_data()
 
     @pytest.mark.parametrize(("name", "value"), [("layout", "deep"), ("scheme", "hsv")])
@@ -276,23 +272,17 @@ class TestRoot:
 class TestTooDeepOrTooFew:
     def test_one_folder_too_deep(self, tmp_path):
         root = make_folders(tmp_path / "parts", {"train/images": 4, "test/images": 2})
-        with pytest.raises(
-            ValueError, match=r"1 problem:\n.* one folder too deep, as in test/images/ant/; move it up, into"
-        ):
+        with pytest.raises(ValueError, match="one folder too deep, as in test/images/ant/; move it up, into"):
             _ = folder(root).num_classes
         root = make_folders(tmp_path / "plain/photos")
         (root.parent / "labels").mkdir()
-        with pytest.raises(
-            ValueError, match=rf"too deep, as in photos/ant/; use `--data\.root {root}`\.\n  class 'lab"
-        ):
+        with pytest.raises(ValueError, match=rf"too deep, as in photos/ant/; use `root: {root}`\.\n  class 'lab"):
             _ = folder(root.parent).num_classes
 
     def test_one_class(self, tmp_path):
         data = folder(make_folders(tmp_path / "root", {"train": 4, "test": 2}, ("ant",)))
         for check in (check_data, lambda data: data.num_classes):
-            with pytest.raises(
-                ValueError, match=r"Expected .*root to hold at least 2 classes, but got only ant\. Add photos"
-            ):
+            with pytest.raises(ValueError, match=r".*root to hold at least 2 classes, but got only ant\. Add photos"):
                 check(data)
         assert len(data.dataset("test")) == 2  # such as test images of a model that knows other classes, too
 
@@ -302,9 +292,7 @@ class TestTooDeepOrTooFew:
             ("folders", make_folders(tmp_path / "a", None, names)),
             ("flat", make_flat(tmp_path / "b", 1, names)),
         ):
-            with pytest.raises(
-                ValueError, match=r"holds 'caf\u00e9\S*' twice, as 'cafe.u0301\S*' and as 'caf.xe9\S*'; keep"
-            ):
+            with pytest.raises(ValueError, match=r"'caf\u00e9\S*' twice, as 'cafe.u0301\S*' and as 'caf.xe9\S*'; keep"):
                 folder(root, layout=layout).setup()
 
 

@@ -95,7 +95,7 @@ def test_number_of_classes(cub_tree, classes):
 def test_folder_levels(cub_tree):
     root = cub_tree()
     assert find_folder(str(root)) == find_folder(str(root / "CUB_200_2011")) == root / "CUB_200_2011"
-    with pytest.raises(FileNotFoundError, match=r"use `--data\.root .*cub`"):
+    with pytest.raises(FileNotFoundError, match=r"use `root: .*cub`"):
         find_folder(str(root.parent))
-    with pytest.raises(FileNotFoundError, match=r"use `--data\.root .*CUB_200_2011`"):
+    with pytest.raises(FileNotFoundError, match=r"use `root: .*CUB_200_2011`"):
         find_folder(str(root / "CUB_200_2011/images"))

@@ -16,10 +16,10 @@ from tests.photo_trees import edit
 class TestBadInput:
     def test_wrong_root(self, funnybirds_tree, tmp_path):
         root = funnybirds_tree("home/FunnyBirds")
-        with pytest.raises(FileNotFoundError, match=rf"holds 0, 1, .*at another level: use `--data\.root {root}`"):
+        with pytest.raises(FileNotFoundError, match=rf"holds 0, 1, .*at another level: use `root: {root}`"):
             module(root / "test").num_classes  # noqa: B018
         module(root.parent).prepare_data()  # the folder that holds FunnyBirds/ is right
-        with pytest.raises(FileNotFoundError, match=rf"holds home\. .* use `--data\.root {root.parent}`"):
+        with pytest.raises(FileNotFoundError, match=rf"holds home\. .* use `root: {root.parent}`"):
             module(tmp_path).prepare_data()
         with pytest.raises(FileNotFoundError, match=r"there is none at .*/nowhere.*FunnyBirds\.zip \(about 1\.6 GB\)"):
             module(root / "nowhere").prepare_data()

@@ -12,9 +12,14 @@ VARIANTS = {
     "tail": [{"model": "tail01.glb", "color": "red"}, {"model": "tail01.glb", "color": "green"}],
     "wing": [{"model": "wing01.glb", "color": "red"}],
 }
-COLOR = r"parts\.json: expected the `color` of a variant of tail to be text, but got"
 FIRST = {"beak": 0, "eye": 0, "foot": 0, "tail": 0, "wing": 0}
 CLASSES = [{"class_idx": 0, "parts": FIRST}, {"class_idx": 1, "parts": {**FIRST, "beak": 1, "tail": 1}}]
+
+
+def bird(**parts):
+    return {"class_idx": 1, "parts": {**FIRST, **parts}}
+
+
 ENTRY = {
     "class_idx": 1,
     "beak_model": "beak02.glb",
@@ -72,38 +77,23 @@ class TestClasses:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            (
-                {"classes": CLASSES[::-1]},
-                r"classes\.json, entry 0: expected `class_idx` to be 0, the order of the file",
-            ),
-            ({"classes": CLASSES[:1]}, r"classes\.json: expected at least 2 classes, but got 1"),
-            ({"classes": {}}, r"classes\.json: expected a list, but got a dict"),
-            ({"classes": [1, 2]}, r"entry 0: expected `class_idx` and `parts`, but got 1"),
-            (
-                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {**FIRST, "tail": 2}}]},
-                r"entry 1: expected the variant of tail to be 0 to 1 as in parts\.json, but got 2",
-            ),
-            (
-                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {**FIRST, "beak": -1}}]},
-                r"variant of beak to be 0 to 1 .* but got -1",
-            ),
-            (
-                {"classes": [CLASSES[0], {"class_idx": 1, "parts": {"beak": 0, "horn": 0}}]},
-                r"entry 1: expected the parts beak, eye, foot, tail, wing, but got beak, horn",
-            ),
-            ({"parts": {**VARIANTS, "horn": []}}, r"parts\.json: expected the parts .* but got .*wing, horn"),
-            ({"parts": {**VARIANTS, "eye": [{}]}}, r"parts\.json: expected every variant of eye to have a `model`"),
-            ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, r"variants of eye to differ in model or color"),
+            ({"classes": CLASSES[::-1]}, r"entry 0: expected `class_idx` to be 0, but got 1"),
+            ({"classes": CLASSES[:1]}, r"classes\.json .* at least 2 items"),
+            ({"classes": {}}, r"classes\.json .* valid list"),
+            ({"classes": [1, 2]}, r"classes\.json .*`0`"),
+            ({"classes": [CLASSES[0], bird(tail=2)]}, r"entry 1: expected the variant of tail to be 0 to 1 .*got 2"),
+            ({"classes": [CLASSES[0], bird(beak=-1)]}, "variant of beak to be 0 to 1 .* but got -1"),
+            ({"classes": [CLASSES[0], bird(beak=True)]}, r"`1\.parts\.beak`: .*got True"),
+            ({"classes": [CLASSES[0], bird(horn=0)]}, r"`1\.parts\.horn"),
+            ({"classes": [CLASSES[0], {"class_idx": 1, "parts": {"beak": 0}}]}, r"`1\.parts`: .* at least 5 items"),
+            ({"parts": {**VARIANTS, "horn": []}}, r"parts\.json .*`horn"),
+            ({"parts": {**VARIANTS, "eye": [{}]}}, r"lacks `eye\.0\.model`"),
+            ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, "variants of eye to differ in model or color"),
+            ({"parts": {**VARIANTS, "tail": [{"model": "tail01.glb", "color": 3}]}}, r"`tail\.0\.color`: .*got 3"),
             ({"parts": "[" * 100_000}, r"parts\.json is not JSON \(maximum recursion"),
-            *(
-                ({"parts": {**VARIANTS, "tail": [{"model": "tail01.glb", "color": color}]}}, COLOR)
-                for color in ({"a": 1}, ["red"], 3)
-            ),
-            ({"parts": '{"beak": ['}, r"parts\.json is not JSON \(Expecting value.*may be truncated"),
-            (
-                {"subset": {"official_class_idx": [1]}},
-                r"subset\.json: expected `official_class_idx` to hold 2 integers",
-            ),
+            ({"parts": '{"beak": ['}, r"parts\.json is not JSON \(Expecting value"),
+            ({"subset": {"official_class_idx": [1]}}, r"subset\.json: expected .* 2 integers"),
+            ({"subset": {}}, "lacks `official_class_idx`"),
         ],
     )
     def test_wrong_tables(self, tables, changed, message):
@@ -155,5 +145,5 @@ class TestScenes:
 
     def test_empty_table(self, tables):
         classes = read_classes(tables(dataset_train=[]))
-        with pytest.raises(ValueError, match=r"dataset_train\.json is empty"):
+        with pytest.raises(ValueError, match=r"dataset_train\.json .* at least 1 item"):
             read_scenes(classes)

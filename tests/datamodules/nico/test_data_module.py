@@ -129,22 +129,18 @@ class TestErrors:
 
     def test_other_content(self, tmp_path):
         (tmp_path / "notes.txt").write_bytes(b"x")
-        with pytest.raises(
-            FileNotFoundError, match=r"to hold <class>/<context>/<image>, but .* holds notes\.txt\. Get"
-        ):
+        with pytest.raises(FileNotFoundError, match=r"hold <class>/<context>/<image>, but .* holds notes\.txt\. Get"):
             module(tmp_path).prepare_data()
 
     @pytest.mark.parametrize("below", ["cat", "cat/on grass"])
     def test_too_deep(self, root, below):
-        with pytest.raises(FileNotFoundError, match=r"Use `--data\.root .*Animal`"):
+        with pytest.raises(FileNotFoundError, match=r"Use `root: .*Animal`"):
             module(root / below).prepare_data()
 
     def test_class_without_photos(self, root):
         (root / "fox/on grass").mkdir(parents=True)
         (root / "owl").mkdir()
-        with pytest.raises(
-            ValueError, match=r"got 2 problems:\n  class 'fox' has 0 photos .*\n  class 'owl' has 0 photos"
-        ):
+        with pytest.raises(ValueError, match=r"2 problems:\n  class 'fox' has 0 photos .*\n  class 'owl' has 0 photos"):
             module(root).prepare_data()
 
     def test_class_without_sound_photos(self, root):
@@ -163,9 +159,7 @@ class TestErrors:
     def test_pale_only(self, tmp_path):
         root = make_nico(tmp_path / "a")
         make_nico(root, classes=["seal"], contexts=["in snow"])
-        with pytest.raises(
-            ValueError, match=r"whose background is not pale.*'seal' with 0\. Add images, or leave the class out\.$"
-        ):
+        with pytest.raises(ValueError, match=r"is not pale.*'seal' with 0\. Add images, or leave the class out\.$"):
             module(root).setup()
         module(root, scheme="cv70").setup()
 

@@ -79,9 +79,7 @@ def test_folder_with_content_is_not_touched(tmp_path, server):
 def test_wrong_checksum_leaves_nothing(tmp_path, server):
     good = archive(server, {"a": b"1"})
     bad = Archive(good.url, "0" * 32, good.size)
-    with pytest.raises(
-        ValueError, match=rf"to have md5 0000.*, but got {good.md5} \({good.size} of {good.size} bytes\)"
-    ):
+    with pytest.raises(ValueError, match=rf"have md5 0000.*, but got {good.md5} \({good.size} of {good.size} bytes\)"):
         download([bad], tmp_path / "home/data")
     assert not list((tmp_path / "home").iterdir())
 
@@ -166,9 +164,7 @@ def test_damaged_archive(tmp_path, server, damage):
 @pytest.mark.parametrize(("members", "most"), [({"a.txt": bytes(10**6)}, 10), ({f"{i}": b"" for i in range(12)}, 11)])
 def test_archive_that_holds_more_than_it_should(tmp_path, server, pack, members, most, monkeypatch):
     monkeypatch.setattr(download_module, "MOST_MEMBERS", most)
-    with pytest.raises(
-        ValueError, match=rf"toy\.(zip|tgz) to unpack to at most {most} members and .* GB, but it holds m"
-    ):
+    with pytest.raises(ValueError, match=f"to unpack to at most {most} members and .* GB, but it holds m"):
         download([pack(server, members)], tmp_path / "home/data")
     assert not list((tmp_path / "home").iterdir())
 

@@ -36,7 +36,7 @@ class TestLocate:
 
     @pytest.mark.parametrize(("root", "advice"), [(".", "toys"), ("toys/TOY/images", "toys/TOY")])
     def test_one_level_off(self, data, root, advice):
-        with pytest.raises(FileNotFoundError, match=rf"at another level: use `--data.root .*{advice}`"):
+        with pytest.raises(FileNotFoundError, match=rf"at another level: use `root: .*{advice}`"):
             locate(data / root, "TOY", "table.txt", "")
 
     def test_other_folder(self, tmp_path):

@@ -57,9 +57,7 @@ def test_the_limit_is_not_pillows_own(tmp_path, mode):
 @pytest.mark.parametrize("mode", ["decode", "header"])
 def test_too_many_pixels(tmp_path, mode):
     path = claimed_png(tmp_path / "long.png", 170_000_000)
-    with pytest.raises(
-        ValueError, match=r"3: .*long\.png .*170000000x1 pixels .*\(160,000,000\); shrink it\. .* '3' in `exclude`"
-    ):
+    with pytest.raises(ValueError, match=r".*170000000x1 pixels .*\(160,000,000\); shrink it\. .* '3' in `exclude`"):
         verify([ImageFile("3", path)], mode)
 
 

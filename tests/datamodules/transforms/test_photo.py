@@ -98,9 +98,7 @@ class TestGeometry:
         assert boxed(9, 15) == [0, 20, 0, 29]
         assert boxed(74, 80) == [59, 20, 59, 29]
         for x0, x1 in ((9, 14), (75, 80)):
-            with pytest.raises(
-                ValueError, match=rf"box {x0} 20 {x1} 29 to reach .* `geometry: stretch` or `crop: box`"
-            ):
+            with pytest.raises(ValueError, match=f"{x0} 20 {x1} 29 to reach .* `geometry: stretch` or `crop: box`"):
                 boxed(x0, x1)
 
     def test_the_lost_box_of_several_is_named(self):

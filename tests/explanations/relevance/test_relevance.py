@@ -181,9 +181,7 @@ class TestSupport:
         expected = "relevance cannot pass 'backbone.2.0' (LayerNorm, operation 'layer_norm')"
         for explainer, kind in ((PRP(), "unit"), (LRP(), "class")):
             assert explainer.supports(model) == expected
-            with pytest.raises(
-                ValueError, match=rf"explainer '{explainer.key}' supports, but .*'backbone\.2\.0' \(LayerNorm"
-            ):
+            with pytest.raises(ValueError, match=rf"explainer '{explainer.key}' supports, but .*'backbone\.2\.0'"):
                 explained(explainer, model, kind, torch.zeros(2, 1).long(), rand(2, 3, 8, 8))
 
     def test_an_obstacle_that_came_later_is_found_all_the_same(self):
