@@ -85,13 +85,11 @@ class ImageDataModule(LightningDataModule, ABC):
         self.save_hyperparameters(logger=False)
         least_values = (
             ("batch_size", batch_size, 1),
-            ("eval_batch_size", eval_batch_size, 1),
+            ("eval_batch_size", 1 if eval_batch_size is None else eval_batch_size, 1),
             ("num_workers", num_workers, 0),
             ("seed", seed, 0),
         )
         for name, value, least in least_values:
-            if value is None and name == "eval_batch_size":
-                continue
             if value is None or value < least:  # a config may say null
                 raise ValueError(f"Expected argument `{name}` to be at least {least}, but got {value}.")
         if num_workers > MOST_WORKERS:

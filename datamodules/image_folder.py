@@ -27,7 +27,7 @@ from protometry.datamodules.photos.folders import (
     split_folders,
     visible_folders,
 )
-from protometry.datamodules.photos.problems import SHOWN, Problems
+from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc
 from protometry.datamodules.transforms.photo import PhotoTransform
 
@@ -166,17 +166,18 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
     inside = visible_folders(folder)
+    holds = first_few(inside) if inside else "no folders"
     if layout == "flat":
         if not _holds_images(folder):
             raise FileNotFoundError(
                 f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
-                f"{_some(inside)}.{_use([place for place in folders_below(folder) if _holds_images(place)])}"
+                f"{holds}.{_use([place for place in folders_below(folder) if _holds_images(place)])}"
             )
         return folder
     if alike := misnamed_split_folders(folder):
         raise FileNotFoundError(
             f"Expected argument `root` to hold train/ with val/ or test/, or class folders, but {folder} holds "
-            f"{_some(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
+            f"{first_few(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
         )
     above = folder.resolve().parent
     if parts and folder.resolve().name in split_folders(above):
@@ -195,7 +196,7 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
             or ([above.parent] if above.name in split_folders(above.parent) else [above])
         )
         raise FileNotFoundError(
-            f"Expected argument `root` to hold class folders, but {folder} holds {_some(inside)}.{_use(hint)}"
+            f"Expected argument `root` to hold class folders, but {folder} holds {holds}.{_use(hint)}"
         )
     return folder
 
@@ -233,10 +234,6 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
 
 def _holds_images(folder: Path) -> bool:
     return any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
-
-
-def _some(names: list[str]) -> str:
-    return (", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")) if names else "no folders"
 
 
 def _use(places: list[Path]) -> str:

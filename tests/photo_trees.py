@@ -170,3 +170,8 @@ def cut(path: Path, share: float = 0.5) -> Path:
     """Keep the first part of a file."""
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     return path
+
+
+def truncated(path: Path) -> Path:
+    """The first half of a picture of random pixels."""
+    return cut(noise_picture(path, (200, 200)))

@@ -21,7 +21,7 @@ from protometry.datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.datamodules.photos.files import decode_image, folders_below, open_image
 from protometry.datamodules.photos.folders import note_equal_names, note_names_not_utf8, visible_folders
-from protometry.datamodules.photos.problems import SHOWN, Problems
+from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.progress import track
 from protometry.datamodules.sample import nfc
 
@@ -69,7 +69,7 @@ def find_folder(root: str) -> Path:
     deeper = [place for place in folders_below(top) if _photos_at(place, 2)]
     above = zip((1, 0), top.resolve().parents, strict=False)  # if `root` is a class or a context
     near = [*deeper, *(place for depth, place in above if _photos_at(top, depth) and _photos_at(place, 2))]
-    holds = ", ".join(sorted(path.name for path in top.iterdir())[:SHOWN]) or "nothing"
+    holds = first_few(sorted(path.name for path in top.iterdir()))
     advice = f"Use `root: {near[0]}`." if near else REMEDY
     raise FileNotFoundError(
         f"Expected argument `root` to hold <class>/<context>/<image>, but {top} holds {holds}. {advice}"
@@ -132,8 +132,7 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
 def warn_left_alone(folder: Path, names: Sequence[str], why: str) -> None:
     """Say how many files are not used, and the first of them."""
     if names:
-        first = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-        rank_zero_warn(f"NICO in {folder}: {len(names)} files {why} and are left alone: {first}")
+        rank_zero_warn(f"NICO in {folder}: {len(names)} files {why} and are left alone: {first_few(names)}")
 
 
 class _Looks(Dataset[Look]):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
 
 from protometry.command_line.user_path import user_path
-from protometry.datamodules.photos.problems import SHOWN
+from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
@@ -61,10 +61,9 @@ def locate(root: str | Path, folder: str, marker: str | Sequence[str], remedy: s
             return candidate
     if not root.is_dir():
         raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {root}. {remedy}")
-    entries = sorted(path.name for path in root.iterdir())
+    holds = first_few(sorted(path.name for path in root.iterdir()))
     near = [*folders_below(root), *root.resolve().parents]
     candidates = [place for place in near if holds_data(place) or holds_data(place / folder)]
-    holds = ", ".join(entries[:SHOWN]) + (", ..." if len(entries) > SHOWN else "") if entries else "nothing"
     advice = f"The data is at another level: use `root: {candidates[0]}`." if candidates else remedy
     raise FileNotFoundError(
         f"Expected argument `root` to hold {folder}/{markers[0]}, but {root} holds {holds}. {advice}"

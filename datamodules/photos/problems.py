@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SHOWN = 5
+
+
+def first_few(names: Sequence[str]) -> str:
+    """The first names in one line.
+
+    Example:
+        >>> first_few("abcdefg"), first_few([])
+        ('a, b, c, d, e, ...', 'nothing')
+    """
+    if not names:
+        return "nothing"
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 class Problems:

@@ -35,23 +35,12 @@ SLOTS: dict[Slot, tuple[str, int]] = {
     "near eye": ("eye", 3),
     "near wing": ("wing", 7),
 }
+# fmt: off
 POINT_NAMES = (
-    "back",
-    "beak",
-    "belly",
-    "breast",
-    "crown",
-    "forehead",
-    "left eye",
-    "left leg",
-    "left wing",
-    "nape",
-    "right eye",
-    "right leg",
-    "right wing",
-    "tail",
-    "throat",
+    "back", "beak", "belly", "breast", "crown", "forehead", "left eye", "left leg", "left wing",
+    "nape", "right eye", "right leg", "right wing", "tail", "throat",
 )
+# fmt: on
 POINT_GROUPS = tuple(dict.fromkeys(name.split()[-1] for name in POINT_NAMES))
 PART_TO_GROUP = {part: POINT_GROUPS.index({"foot": "leg"}.get(part, part)) for part in PART_NAMES}
 

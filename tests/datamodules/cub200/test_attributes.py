@@ -107,15 +107,6 @@ class TestVotes:
         assert concepts.binary.sum(axis=0).tolist() == [10, 12]
         assert concepts.source == "majority of training image labels"
 
-    def test_nothing_left(self):
-        with pytest.raises(ValueError, match="none is left"):
-            select_concepts(toy([[1], [1]], [[4], [4]]), "vote", np.array([0, 1]), np.arange(2))
-
-    def test_without_image_labels(self):
-        attributes = Attributes(["has_size::small"], np.zeros((2, 1)))
-        with pytest.raises(ValueError, match=r"image_attribute_labels\.txt to be under `root`"):
-            select_concepts(attributes, "vote", np.array([0, 1]), np.arange(2))
-
 
 class TestSelection:
     def test_continuous_from_fifty_percent_on(self):
@@ -124,14 +115,18 @@ class TestSelection:
         assert concepts.binary.tolist() == [[True, False], [False, True]]
         assert concepts.source == "class attribute table >= 50 %"
 
-    def test_fixed_needs_the_official_attributes(self):
-        attributes = Attributes(["a", "b"], np.zeros((2, 2)))
-        with pytest.raises(ValueError, match=r"list 312 attributes .* but got 2\. Use `concept_selection: all`"):
-            select_concepts(attributes, "fixed", np.array([0, 1]), np.arange(2))
-
-    def test_unknown(self):
-        with pytest.raises(ValueError, match=r"to be one of \['fixed', 'vote', 'all'\], but got 'some'"):
-            select_concepts(Attributes(["a"], np.zeros((2, 1))), "some", np.array([0, 1]), np.arange(2))
+    @pytest.mark.parametrize(
+        ("attributes", "selection", "match"),
+        [
+            (toy([[1], [1]], [[4], [4]]), "vote", "none is left"),
+            (Attributes(["a"], np.zeros((2, 1))), "vote", r"image_attribute_labels\.txt to be under `root`"),
+            (Attributes(["a", "b"], np.zeros((2, 2))), "fixed", r"list 312 attributes .* but got 2\."),
+            (Attributes(["a"], np.zeros((2, 1))), "some", r"to be one of \['fixed', 'vote', 'all'\], but got 'some'"),
+        ],
+    )
+    def test_refused(self, attributes, selection, match):
+        with pytest.raises(ValueError, match=match):
+            select_concepts(attributes, selection, np.array([0, 1]), np.arange(2))
 
     def test_fixed_list(self):
         assert len(set(FIXED)) == 112

@@ -145,7 +145,7 @@ class TestArguments:
         assert module(cub_tree("b"), classes=2).num_classes == 2
         assert module(tmp_path / "none", download=True).num_classes == 200
         assert module(tmp_path / "none", download=True, classes=10).num_classes == 10
-        with pytest.raises(FileNotFoundError, match=r"there is none at .*--data\.download true"):
+        with pytest.raises(FileNotFoundError, match=r"there is none at .*`download: true`"):
             _ = module(tmp_path / "none").num_classes
 
     def test_class_names_are_those_of_the_setup(self, cub_tree):

@@ -26,13 +26,6 @@ def test_unwritable_cache_only_warns(tmp_path):
         remember(tmp_path / "file" / "stamp", b"")
 
 
-def test_remember_leaves_no_part_file(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        remember(tmp_path / "deep" / "stamp", b"content")
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["stamp"]
-
-
 def test_what_was_remembered_is_recalled(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -40,6 +33,7 @@ def test_what_was_remembered_is_recalled(tmp_path):
         remember(tmp_path / "deep" / "stamp", b"content")
         assert recall(tmp_path / "deep" / "stamp") == b"content"
         assert recall(tmp_path / "deep" / "stamp" / "deeper") is None
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["stamp"]  # no part file
 
 
 def test_unreadable_cache_only_warns_and_once_per_folder(tmp_path):

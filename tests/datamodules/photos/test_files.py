@@ -13,12 +13,8 @@ from protometry.datamodules.photos.files import FORMATS, decode_image, locate, r
 from protometry.datamodules.photos.folders import images_below
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import picture_size
-from tests.photo_trees import cut, turned
 from tests.photo_trees import noise_picture as picture
-
-
-def truncated(path):
-    return cut(picture(path, (200, 200)))
+from tests.photo_trees import truncated, turned
 
 
 class TestLocate:
@@ -135,18 +131,18 @@ class TestDecode:
         image.save(tmp_path / "half.png")
         assert abs(decode_image(tmp_path / "half.png")[0, 0].astype(int) - (229, 153, 127)).max() <= 1
 
-    def test_truncated(self, tmp_path):
-        path = truncated(tmp_path / "half.jpg")
-        with pytest.raises(ValueError, match=r"half\.jpg to be an image, but .*truncated"):
-            decode_image(path)
-
-    def test_empty_and_no_image(self, tmp_path):
-        (tmp_path / "empty.jpg").touch()
-        (tmp_path / "text.jpg").write_text("hello")
-        with pytest.raises(ValueError, match=r"empty\.jpg .*: the file is empty\.$"):
-            decode_image(tmp_path / "empty.jpg")
-        with pytest.raises(ValueError, match=r"text\.jpg .*cannot identify image file"):
-            decode_image(tmp_path / "text.jpg")
+    @pytest.mark.parametrize(
+        ("write", "said"),
+        [
+            (truncated, "truncated"),
+            (Path.touch, r": the file is empty\.$"),
+            (lambda path: path.write_text("hello"), "cannot identify image file"),
+        ],
+    )
+    def test_no_image(self, tmp_path, write, said):
+        write(tmp_path / "a.jpg")
+        with pytest.raises(ValueError, match=rf"a\.jpg to be an image, but .*{said}"):
+            decode_image(tmp_path / "a.jpg")
 
     @pytest.mark.parametrize("read", [decode_image, partial(picture_size, verify="header"), read_text])
     def test_what_is_no_regular_file_is_not_opened(self, tmp_path, read):

@@ -82,10 +82,10 @@ def test_forty_attributes_by_hand():
     assert (attributes.group == -1).nonzero()[0].tolist() == [37, 38, 39]
     # beak 3 spoon, eye 0 round, foot 1 web, tail 4 green fork, wing 2 green oval
     shown = attributes.of((3, 0, 1, 4, 2)).any(axis=0)
-    assert {name for name, there in zip(attributes.names, shown, strict=True) if there} == {
-        *("beak::spoon", "eye::round", "foot::web", "tail::green fork", "wing::green oval"),
-        *("tail_shape::fork", "tail_color::green", "wing_shape::oval", "wing_color::green", "any_color::green"),
-    }
+    names = [name for name, there in zip(attributes.names, shown, strict=True) if there]
+    assert names[:5] == ["beak::spoon", "eye::round", "foot::web", "tail::green fork", "wing::green oval"]
+    colours = ["tail_color::green", "wing_color::green", "any_color::green"]
+    assert sorted(names[5:]) == sorted(["tail_shape::fork", "wing_shape::oval", *colours])
 
 
 def test_attribute_groups_name_the_part():
