@@ -80,11 +80,6 @@ class Setting:
         return "saliency" in self.fields or any(view == "completeness" for view, _ in self.reads)
 
     @property
-    def explain_perturbed(self) -> bool:
-        """Whether ``perturbed_saliency`` is read."""
-        return "perturbed_saliency" in self.fields
-
-    @property
     def keep_maps(self) -> bool:
         """Whether maps other than the top units' are read."""
         needing = (*_ALL_MAPS, *_DECISION) if self.facts.units.kind == "class" else _ALL_MAPS
@@ -263,15 +258,7 @@ class View:
 
 
 def owned_units(owner: Tensor, active: Tensor) -> Tensor:
-    """The active units of every class.
-
-    Args:
-        owner: ``(U, K)`` bool.
-        active: ``(U,)`` bool.
-
-    Returns:
-        ``(K, M)`` int64 in ascending order, padded with -1; M is the largest number of a class.
-    """
+    """``(K, M)`` int64, the active units of every class in ascending order, padded with -1."""
     owned = (owner & active[:, None]).T
     counts = owned.sum(dim=1)
     ids = owned.int().argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]

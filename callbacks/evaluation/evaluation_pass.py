@@ -57,7 +57,6 @@ class EvaluationPass:
     """Feeds the metrics of one pass, all views of a batch from one clean forward.
 
     Args:
-        metrics: by key; several keys may share one.
         noise: standard deviation of the completeness noise.
     """
 
@@ -90,12 +89,7 @@ class EvaluationPass:
                 self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
 
     def update(self, batch: dict[str, Any], keep_images: bool = False, keep_scores: bool = False) -> None:
-        """Feed one batch.
-
-        Args:
-            batch: a :class:`~protometry.datamodules.sample.Batch`.
-            keep_images: whether to keep the prediction and the values of every image, for the files of an evaluation.
-            keep_scores: whether to keep the scores of its active units as well.
+        """Feed one batch; keep the values and the prediction of every image, and its scores, for files if asked to.
 
         Raises:
             ValueError: if an output of the model is not finite, with the sample ids.

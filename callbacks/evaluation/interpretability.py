@@ -14,6 +14,8 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
+from protometry.callbacks.evaluation.funnybirds.interface import Interface, reads_parts, refuse_interface
+from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
 from protometry.callbacks.evaluation.gather_facts import (
     gather_facts,
     left_out_concepts,
@@ -21,7 +23,6 @@ from protometry.callbacks.evaluation.gather_facts import (
     refuse_repeated,
 )
 from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
-from protometry.callbacks.evaluation.protocols import Interface, PartsProtocol, reads_parts, refuse_interface
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
 from protometry.callbacks.forward.images_per_forward import default_budget, images_per_forward
 from protometry.callbacks.forward.observer import Observer
@@ -34,8 +35,6 @@ from protometry.metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 TOP_K = 5  # the default, also for models of fewer units
-GENERAL = ("accuracy", "balanced_accuracy", "top3_accuracy", "f1", "abstention", "ties")
-EVERY_EPOCH = [f"general/{name}" for name in GENERAL]
 SEEDS = 2**32  # as many as there are seeds for a run
 
 
@@ -101,7 +100,7 @@ class Interpretability(Callback):
         self.suite = resolve(self.requested)
         if not self.suite:
             raise ValueError("Expected argument `suite` to name at least one metric, but got none.")
-        self.every_epoch = resolve(EVERY_EPOCH)
+        self.every_epoch = resolve(["general"])
         self.now_and_then = resolve([*self.every_epoch, *(validation_suite or [])])
         if every_n_epochs == 1:
             self.every_epoch = self.now_and_then
@@ -170,7 +169,7 @@ class Interpretability(Callback):
         model = model_of(module)
         chunk, output = images_per_forward(module, datamodule.image_size, module.device, self.memory_budget)
         explainer = choose_explainer(self.explainer, model)
-        parts = PartsProtocol.of(self.interface, explainer, datamodule, split)
+        parts = FunnyBirdsProtocol.of(self.interface, explainer, datamodule, split)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
         facts = replace(facts, **parts.facts(facts.num_classes))
         if needs_names(keys, facts):
@@ -190,7 +189,7 @@ class Interpretability(Callback):
                 f"{', '.join(self.requested)} does: {reasons}. `evaluate.py metrics` lists those that do."
             )
         facts, observer = self.this_pass.setting.facts, self.this_pass.observer
-        explainer, parts = observer.explainer, cast(PartsProtocol, self.this_pass.setting.protocol)
+        explainer, parts = observer.explainer, cast(FunnyBirdsProtocol, self.this_pass.setting.protocol)
         if self.this_pass.reads_training:
             training = datamodule.projection_dataloader()
             for batch, outputs in walk(module, training, datamodule.image_size, self.memory_budget):

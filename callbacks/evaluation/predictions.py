@@ -32,15 +32,7 @@ class Prediction:
 
 
 def of_predicted(probabilities: Tensor, predicted: Tensor) -> Tensor:
-    """The probabilities of predictions.
-
-    Args:
-        probabilities: ``(B, K)`` float.
-        predicted: as from :func:`protometry.lightning_modules.contract.predicted_classes`.
-
-    Returns:
-        ``(B,)`` of the predicted class, or if multilabel ``(B, K)`` of all.
-    """
+    """``(B,)`` of the predicted class, or if multilabel ``(B, K)`` of all, from ``(B, K)`` probabilities."""
     if predicted.ndim == 2:
         return probabilities
     return probabilities.gather(1, predicted.clamp_min(0)[:, None]).squeeze(1)

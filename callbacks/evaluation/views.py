@@ -101,7 +101,7 @@ class Completeness(Clipped):
         self._seen = clean.observer.see(
             Images(noisy, images.keys.repeat_interleave(k), names),
             unit_ids.reshape(-1, 1),
-            explain=setting.explain_perturbed,
+            explain="perturbed_saliency" in setting.fields,
         )
 
     @property

@@ -91,7 +91,7 @@ class Observer:
         self.top_k = top_k
         self.active = model.units().active
         self._candidates = self.active.nonzero().squeeze(1)
-        self._broken: list[tuple[Tensor, list[str]]] = []
+        self._broken: list[tuple[Tensor, list[str]]] = []  # whose outputs are not finite, of images with these ids
         self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
@@ -144,7 +144,7 @@ class Observer:
             finite = [_finite(values) for values in (output.logits, output.scores, output.maps)]
             self.signed |= (cast(Tensor, fields["maps"]) < 0).any()
             broken.append(~torch.stack(finite).all(0)[:count])
-        self.note_broken(torch.cat(broken), images.names)
+        self._broken.append((torch.cat(broken), images.names))
         joined: dict[str, Any] = {
             name: None if first is None else torch.cat([cast(Tensor, part[name]) for part in parts])
             for name, first in parts[0].items()
@@ -153,10 +153,6 @@ class Observer:
             self.refuse_broken()
             self._refuse_unexplained(joined.pop("unexplained"), images.names)
         return Outputs(**joined)
-
-    def note_broken(self, broken: Tensor, names: list[str]) -> None:
-        """Note ``(B,)`` bool, which of the images with these sample ids have outputs that are not finite."""
-        self._broken.append((broken, names))
 
     def refuse_broken(self) -> None:
         """Refuse outputs of earlier calls that were not finite; in one read, since an accelerator has to wait for it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.forward.observer import Images, Observer, Outputs
 from protometry.callbacks.trainer_parts import model_of
+from protometry.command_line.processes import gathered
 from protometry.explanations import Upsample
 
 
@@ -38,7 +39,7 @@ def walk(
         keep_maps: whether to keep the maps of all units.
 
     Yields:
-        A batch on the device of the model, and what the model saw in it.
+        A batch on the device of the model, and the outputs for it.
 
     Raises:
         ValueError: for outputs that are not finite, with the sample ids.
@@ -54,3 +55,20 @@ def walk(
             images = Images(moved["image"], moved["sample_key"], moved["sample_id"])
             yield moved, observer.see(images, keep_maps=keep_maps)
         observer.refuse_broken()
+
+
+def gather_outputs(
+    walked: Iterable[tuple[dict[str, Any], Outputs]],
+    fields: Callable[[dict[str, Any], Outputs], tuple[Tensor, ...]],
+) -> list[Tensor]:
+    """The sample keys of all images on all processes in ascending order, and fields of them, in the host's memory.
+
+    Args:
+        walked: from :func:`walk`.
+        fields: of a batch and the outputs for it, one row per image.
+    """
+    own = [[tensor.cpu() for tensor in (batch["sample_key"], *fields(batch, outputs))] for batch, outputs in walked]
+    columns = zip(*(part for share in gathered(own) for part in share), strict=True)
+    keys, *values = (torch.cat(column) for column in columns)
+    order = keys.argsort()
+    return [keys[order], *(column[order] for column in values)]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 
-from protometry.callbacks.phases.embeddings import embed_training_images
+from protometry.callbacks.forward.observer import Outputs
+from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
 from protometry.callbacks.trainer_parts import datamodule_of
+from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import FitsConcepts
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
@@ -18,8 +23,8 @@ from protometry.run_folder.csv_text import csv_text
 def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``fit_concepts``: embed all training images and let the model fit its concepts to them.
 
-    The embeddings stay in the folder ``embeddings`` of the run, and what became of every concept in ``concepts.csv``.
-    One process fits, and the others take over its result.
+    What became of every concept is in ``concepts.csv`` of the run folder. One process fits, and the others take over
+    its result. Memory: 4 bytes per image and channel on every process.
 
     Raises:
         TypeError: if the model has no concepts to fit.
@@ -31,9 +36,10 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         )
     datamodule = datamodule_of(trainer)
     folder = Path(trainer.default_root_dir)
-    images = embed_training_images(trainer, module, folder / "embeddings")
-    training = images.embeddings, images.concepts, images.targets
-    outcome = solved_on_first(trainer, module, lambda: module.fit_concepts(*training, datamodule.seed))
+    embeddings, concepts, targets = embed_training_images(module, datamodule)
+    outcome = solved_on_first(
+        trainer, module, lambda: module.fit_concepts(embeddings, concepts, targets, datamodule.seed)
+    )
     names = datamodule.tables.concept_names
     if trainer.is_global_zero:
         _write(module, names, folder / "concepts.csv")
@@ -44,6 +50,28 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
             f"their embeddings are the same: {', '.join(names[index] for index in absent)}"
         )
     return outcome
+
+
+def embed_training_images(module: LightningModule, datamodule: Any) -> list[Tensor]:
+    """The training images as a model without its head sees them, the same whatever the number of processes.
+
+    The embedding of an image is the mean over cells of the latent, in evaluation mode and through the evaluation
+    transform.
+
+    Returns:
+        In the order of the data set: embeddings ``(n, D)`` float32, concepts ``(n, L)`` bool, and classes ``(n,)``
+        int64, or probabilities ``(n, K)`` float32 for data with soft targets.
+    """
+
+    def fields(batch: dict[str, Any], outputs: Outputs) -> tuple[Tensor, Tensor, Tensor]:
+        assert outputs.latent is not None
+        return outputs.latent.mean(dim=(2, 3)), batch["concepts"], batch.get("class_targets", batch["label"])
+
+    loader = datamodule.projection_dataloader()
+    keys, *training = gather_outputs(walk(module, loader, datamodule.image_size), fields)
+    row_of = {key: row for row, key in enumerate(keys.tolist())}
+    rows = torch.tensor([row_of[sample_key(name)] for name in loader.dataset.sample_ids])
+    return [values[rows] for values in training]
 
 
 def _write(module: FitsConcepts, names: list[str], path: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
 
-from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.forward.observer import Outputs
+from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
 from protometry.callbacks.trainer_parts import datamodule_of, phase_of
-from protometry.command_line.processes import gathered
 from protometry.lightning_modules.contract import FitsHead
 from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
 from protometry.run_folder.atomic import write_atomic
@@ -70,12 +69,10 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
 def _scores(module: LightningModule, datamodule: Any, loader: Any, soft: bool = False) -> tuple[Tensor, Tensor]:
     """Scores and targets of all images on all processes, in the order of their keys."""
-    own = []
     names = ("labels", "class_targets", "label") if soft else ("labels", "label")
-    for batch, outputs in walk(module, loader, datamodule.image_size):
-        name = next(name for name in names if name in batch)
-        own.append([tensor.cpu() for tensor in (batch["sample_key"], outputs.scores, batch[name])])
-    parts = [batch for share in gathered(own) for batch in share]
-    keys, scores, targets = (torch.cat(column) for column in zip(*parts, strict=True))
-    order = keys.argsort()
-    return scores[order], targets[order]
+
+    def fields(batch: dict[str, Any], outputs: Outputs) -> tuple[Tensor, Tensor]:
+        return outputs.scores, batch[next(name for name in names if name in batch)]
+
+    _, scores, targets = gather_outputs(walk(module, loader, datamodule.image_size), fields)
+    return scores, targets

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from lightning import LightningModule, Trainer
+from torch import Tensor
 
-from protometry.callbacks.forward.walk import walk
+from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.trainer_parts import datamodule_of
-from protometry.command_line.processes import gathered
 from protometry.lightning_modules.contract import Intervenable
 
 LOW, HIGH = 5, 95
@@ -34,9 +36,8 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
             f"{type(module).__name__}."
         )
     datamodule = datamodule_of(trainer)
-    batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
-    own = [outputs.all_maps.mean(dim=(2, 3)).cpu().numpy() for _, outputs in batches if outputs.all_maps is not None]
-    logits = np.concatenate([part for share in gathered(own) for part in share])
+    walked = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
+    _, logits = gather_outputs(walked, lambda _, outputs: (cast(Tensor, outputs.all_maps).mean(dim=(2, 3)),))
     low, high = (torch.from_numpy(row) for row in np.percentile(logits, (LOW, HIGH), axis=0))
     module.load_percentiles(low, high)
     return {"images": float(len(logits)), "least_distance": float((high - low).min())}

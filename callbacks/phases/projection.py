@@ -154,13 +154,8 @@ def patches_of_nearest_images(
 ) -> NearestPatches:
     """The nearest patches of every unit from so many images over all processes.
 
-    Args:
-        module: a projectable model in evaluation mode.
-        batches: images through the evaluation transform.
-        device: where to compute.
-        images: R.
-        own: whether only active units count, and only images that they may be projected onto.
-        taken: ``(n, U)`` sample keys of images that do not count.
+    With ``own``, only active units count, and only images that they may be projected onto; never those ``taken``, their
+    ``(n, U)`` sample keys.
     """
     units = model_of(module).units()
     if units.vectors is None:

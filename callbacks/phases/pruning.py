@@ -108,11 +108,6 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
 def keep_one_per_class(keep: Tensor, owner: Tensor, nearest: NearestPatches) -> tuple[Tensor, list[int]]:
     """Give every class that lost all its prototypes its best one back.
 
-    Args:
-        keep: ``(U,)`` bool.
-        owner: ``(U, K)`` bool, before pruning.
-        nearest: of the nearest 6 images.
-
     Returns:
         The new mask and the classes that were rescued. Best = most of the nearest 6 images of its class, then the
         smallest distance to the nearest image, then the lower index.

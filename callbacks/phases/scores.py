@@ -33,19 +33,13 @@ class Keeping(Protocol):
 
 
 def keep_scores(trainer: Trainer, module: LightningModule, epochs: int, begins: bool) -> None:
-    """Let the training loader hand out scores if the phase under way reads nothing else.
+    """Let the training loader hand out scores if the phase under way reads nothing else, unless one epoch is left.
 
     The host's memory holds ``(n, U)`` float32 numbers and the other fields of the batches, three times as much while
     they are sorted. Scores come from full batches in the precision of training, and depend neither on the number of
     processes nor on when a run was resumed. A run that keeps no scores ends with the same weights, bit for bit, as long
     as the scores of an image do not depend on the size of its batch: with a ResNet on a CPU they do, in a last batch of
     fewer than 16 images.
-
-    Args:
-        trainer: at the start of an epoch.
-        module: in the modes of its phase.
-        epochs: left of the phase; for a single one, nothing is kept.
-        begins: whether the phase has just begun.
     """
     loader = trainer.train_dataloader
     if not isinstance(loader, Keeping):

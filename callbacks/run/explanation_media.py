@@ -149,13 +149,7 @@ class Evidence:
 
 @torch.no_grad()
 def evidence(module: LightningModule, image: Tensor, top_k: int) -> Evidence:
-    """The units that contribute most to the predicted class, ``top_k`` of them or all that are active.
-
-    Args:
-        module: in evaluation mode.
-        image: ``(3, H, W)`` float in [0, 1].
-        top_k: how many units.
-    """
+    """The units that contribute most to the predicted class, ``top_k`` of them or all that are active."""
     model = model_of(module)
     output, table = model(image[None].to(module.device)), model.units()
     label = output.logits.argmax(dim=1)
@@ -168,16 +162,7 @@ def evidence(module: LightningModule, image: Tensor, top_k: int) -> Evidence:
 
 @torch.no_grad()
 def best_images(module: LightningModule, images: Sequence[Tensor], units: Tensor) -> tuple[Tensor, Tensor]:
-    """The image in which each unit finds most of what it looks for.
-
-    Args:
-        module: the model.
-        images: of shape ``(3, H, W)`` each.
-        units: ``(M,)`` int64.
-
-    Returns:
-        The largest value ``(M,)`` of the maps of each unit, and the image ``(M,)`` it is in, the first on ties.
-    """
+    """The largest value ``(M,)`` of the maps of each unit ``(M,)``, and the image it is in, the first on ties."""
     largest = []
     with evaluation_mode(module):
         for start in range(0, len(images), CHUNK):

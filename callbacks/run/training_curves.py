@@ -72,9 +72,6 @@ def training_curves(rows: Sequence[Row]) -> Figure:
         rows: one per epoch: ``phase``, the name of the phase, and the values by key as logged; a curve has a gap where
             its key is missing or its value is not finite.
 
-    Returns:
-        A panel of 760 × 420 pixels for each of the two that has a value.
-
     Raises:
         ValueError: without a row.
     """

@@ -32,11 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def training_record(trainer: Trainer, module: LightningModule, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
     """Plain data about the training of the weights as they are now.
 
-    Args:
-        trainer: at the start of a run or at the end of an epoch.
-        module: the model.
-        earlier: the record of the checkpoint that the run continues from; None for a fresh run, empty for a checkpoint
-            without a record.
+    It continues the ``earlier`` record, of the checkpoint that the run continues from.
 
     Returns:
         ``settings``, a list with further entries where a run continued under others; the resolved ``phases``;

@@ -82,11 +82,7 @@ def find_birds(datamodule: Any, split: str) -> Birds | None:
 
 
 def plain_background(label_map: Tensor) -> Tensor:
-    """``(B, H, W)`` bool, pixels of plain background with nothing near that could cast a shadow.
-
-    Args:
-        label_map: ``(B, H, W)`` uint8.
-    """
+    """``(B, H, W)`` bool, pixels of plain background with nothing near that could cast a shadow."""
     there = (label_map > 0).float()[:, None]
     return F.max_pool2d(there, 2 * _MARGIN + 1, stride=1, padding=_MARGIN)[:, 0] == 0
 

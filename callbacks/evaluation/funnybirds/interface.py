@@ -12,13 +12,7 @@ Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
 
 
 def part_explainer(interface: Interface, explainer: Explainer) -> Explainer:
-    """The explainer of classes that the part metrics read.
-
-    Args:
-        interface: ``"ssm"``, summed similarity maps; ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the
-            released code; ``"attribution"``, the maps of ``explainer``.
-        explainer: of classes.
-    """
+    """The explainer of classes that the part metrics read."""
     if interface == "attribution":
         return explainer
     return {"ssm": SummedMaps(), "bb": BoxMaps("fixed"), "bb_reference": BoxMaps("reference")}[interface]
