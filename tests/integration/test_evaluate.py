@@ -427,7 +427,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
         "last-step20-val-general",
     ]
     assert result["last-step20-val-general"]["metrics"]["general/accuracy"]["n"] == 16
-    with pytest.raises(FileExistsError, match=f"{sorted(result)[4]}/metrics.json holds this evaluation already"):
+    with pytest.raises(FileExistsError, match=r"explainer=random-23ef1251/metrics.json holds this evaluation already"):
         run_evaluation(evaluated_copy, "--limit", "5", "--explainer", "protometry.explanations.Random", "--top_k", "2")
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
     files = evaluated_copy / "evaluation" / "last-step20-test-general.f1-class_representation"
