@@ -44,12 +44,12 @@ def explain(
     Raises:
         ValueError: if the contributions do not sum to the logit, or the explainer does not support the model.
     """
-    subject = ExplainedModel(model, datamodule, explainer, size)
-    (explained,) = subject.explain([sample], "the figure", classes=1, most=most)
-    return explained_figure(explained, subject)
+    explained = ExplainedModel(model, datamodule, explainer, size)
+    (image,) = explained.explain([sample], "the figure", classes=1, most=most)
+    return explained_figure(image, explained)
 
 
-def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Image.Image:
+def explained_figure(image: ExplainedImage, explained: ExplainedModel) -> Image.Image:
     """The strongest units for the class with the largest logit, one line for each place, ending with the logit.
 
     On the left, the image with the boxes of all lines by their numbers. A line shows where the unit looks (heat map,
@@ -57,16 +57,16 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     with the other units at the same place. Bars have one scale. Of a tree, the lines are the nodes on the path of the
     image.
     """
-    (table, rows), size = explained.tables[0], subject.size
+    (table, rows), size = image.tables[0], explained.size
     has_sources = any(row.source for row in rows)
-    panels, whole = 4 if has_sources else 2, explained.numbered(rows, 2 * size)
+    panels, whole = 4 if has_sources else 2, image.numbered(rows, 2 * size)
     left = whole.width + 4 * GAP
     width = left + panels * (size + GAP) + (4 * GAP if has_sources else 0) + TEXT_WIDTH
-    cautions = subject.cautions(explained)
+    cautions = explained.cautions(image)
     header = TITLE + LINE * (1 + len(cautions)) + 4 * GAP
     height = header + max(len(rows) * (size + GAP), whole.height + 4 * LINE) + 6 * LINE + GAP
     picture = Image.new("RGB", (width, height), WHITE)
-    write_text(picture, (GAP, GAP), _title(explained, subject), TITLE, width)
+    write_text(picture, (GAP, GAP), _title(image, explained), TITLE, width)
     for index, text in enumerate(cautions):
         write_text(picture, (GAP, TITLE + 3 * GAP + index * LINE), text, FONT, width - GAP, RED)
     write_text(picture, (left, header - LINE - GAP), "what it sees here", FONT, 3 * size, GREY)
@@ -74,7 +74,7 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
         there = left + 2 * (size + GAP) + 4 * GAP
         write_text(picture, (there, header - LINE - GAP), "looks like this", FONT, 2 * size, GREY)
     picture.paste(whole, (GAP, header))
-    for index, text in enumerate(_facts(explained, subject)):
+    for index, text in enumerate(_facts(image, explained)):
         write_text(picture, (GAP, header + whole.height + GAP + index * LINE), text, FONT, whole.width, GREY)
     top = header
     added = [*(row.line.total for row in rows), table.rest, table.bias, table.residual]
@@ -82,7 +82,7 @@ def explained_figure(explained: ExplainedImage, subject: ExplainedModel) -> Imag
     for row in rows:
         _draw_row(picture, row, (left, top), size, scale)
         top += size + GAP
-    for text, value, amount in _sums(table, subject):
+    for text, value, amount in _sums(table, explained):
         write_text(picture, (width - TEXT_WIDTH - 4 * GAP, top), text, FONT, anchor="ra")
         _draw_value(picture, (width - TEXT_WIDTH, top), value, amount, scale)
         top += LINE
@@ -123,22 +123,22 @@ def _draw_value(picture: Image.Image, place: tuple[int, int], text: str, amount:
         ImageDraw.Draw(picture).rectangle((ends[0], top + 2, ends[1], top + FONT), fill=colour)
 
 
-def _title(explained: ExplainedImage, subject: ExplainedModel) -> str:
-    if explained.abstains:
-        return f"{explained.sample_id}: the model abstains, no class has any evidence"
-    said = "predicted" if subject.threshold is None else "explained: the label with the largest logit,"
-    return f"{explained.sample_id}: {said} {subject.explained(explained)}"
+def _title(image: ExplainedImage, explained: ExplainedModel) -> str:
+    if image.abstains:
+        return f"{image.sample_id}: the model abstains, no class has any evidence"
+    said = "predicted" if explained.threshold is None else "explained: the label with the largest logit,"
+    return f"{image.sample_id}: {said} {explained.named_class(image)}"
 
 
-def _facts(explained: ExplainedImage, subject: ExplainedModel) -> list[str]:
-    truth = [f"true: {', '.join(explained.truth)}"] if explained.truth else []
-    said = [] if subject.threshold is None else [f"predicted: {subject.named(explained.predictions)}"]
-    return [*truth, *said, f"explained by {subject.explainer.key}"]
+def _facts(image: ExplainedImage, explained: ExplainedModel) -> list[str]:
+    truth = [f"true: {', '.join(image.truth)}"] if image.truth else []
+    said = [] if explained.threshold is None else [f"predicted: {explained.named(image.predictions)}"]
+    return [*truth, *said, f"explained by {explained.explainer.key}"]
 
 
-def _sums(table: AdditiveTable, subject: ExplainedModel) -> list[tuple[str, str, Amount | None]]:
+def _sums(table: AdditiveTable, explained: ExplainedModel) -> list[tuple[str, str, Amount | None]]:
     """The lines below the units: text, value, and what a bar stands for."""
-    name, last = subject.class_names[table.label], f"logit above {table.against}"
+    name, last = explained.class_names[table.label], f"logit above {table.against}"
     if table.tree_path is not None:
         paths = [(text, f"{chance:.1%}", None) for text, chance in table.path_sums(name)]
         return [*paths, (f"probability of {name}", f"= {table.probability:.1%}", None)]

@@ -89,8 +89,8 @@ class ExplainedImage:
     def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
         """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree."""
         picture = fit(self.whole, size)
-        seen = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
-        return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in seen})
+        boxes = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
+        return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in boxes})
 
 
 def no_pages(explainer: Explainer) -> str | None:
@@ -165,9 +165,9 @@ class ExplainedModel:
     def answer(self, image: ExplainedImage) -> str:
         """What the model predicts for an image: its class with the probability, or all labels."""
         single = self.threshold is None and image.predictions
-        return self.explained(image) if single else self.named(image.predictions)
+        return self.named_class(image) if single else self.named(image.predictions)
 
-    def explained(self, image: ExplainedImage) -> str:
+    def named_class(self, image: ExplainedImage) -> str:
         """The class with the largest logit, which is explained, and its probability."""
         return f"{self.class_names[image.label]}, {100 * image.tables[0][0].probability:.1f} %"
 
@@ -177,10 +177,10 @@ class ExplainedModel:
         similar = self.units.kind == "prototype" and self.sources.there
         return best_similarities(self.sources) if similar else None
 
-    def cautions(self, explained: ExplainedImage) -> list[str]:
+    def cautions(self, image: ExplainedImage) -> list[str]:
         """What to know before the explanation of an image is read."""
-        boxes, best = [row.view.box for row in explained.tables[0][1]], float(explained.output.scores.max())
-        return cautions(boxes, self.model.geometry.image, best, self._reference, explained.uncropped)
+        boxes, best = [row.view.box for row in image.tables[0][1]], float(image.output.scores.max())
+        return cautions(boxes, self.model.geometry.image, best, self._reference, image.uncropped)
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(

@@ -57,8 +57,8 @@ class Scan:
 
     def of(self, sample_ids: Sequence[str]) -> Scan:
         """The outputs of some of the images, in their order."""
-        place = {name: index for index, name in enumerate(self.sample_ids)}
-        rows = [place[name] for name in sample_ids]
+        index_of = {name: index for index, name in enumerate(self.sample_ids)}
+        rows = [index_of[name] for name in sample_ids]
         return replace(
             self,
             sample_ids=list(sample_ids),
@@ -94,13 +94,13 @@ def scan(
     labels: list[tuple[int, ...]] = []
     logits, scores, residual = [], [], []
     with loaders(datamodule, split, limit) as loader:
-        for batch, seen in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
+        for batch, outputs in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
             names += batch["sample_id"]
             labels += labels_of(batch)
-            logits.append(seen.logits.double().cpu())
-            scores.append(seen.scores.double().cpu())
-            if seen.residual is not None:
-                residual.append(seen.residual.double().cpu())
+            logits.append(outputs.logits.double().cpu())
+            scores.append(outputs.scores.double().cpu())
+            if outputs.residual is not None:
+                residual.append(outputs.residual.double().cpu())
     bypass = torch.cat(residual) if residual else None
     return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, cpu_threshold(model))
 
@@ -116,22 +116,22 @@ def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[s
     """
     split, limit, protocol = result["split"], result["limit"], result["protocol"]
     here = model.units().active.device.type == protocol.get("device")
-    seen = scan(model, datamodule, split, limit, protocol["memory_budget"] if here else None)
-    _refuse_another_model(seen, result)
+    outputs = scan(model, datamodule, split, limit, protocol["memory_budget"] if here else None)
+    _refuse_another_model(outputs, result)
     with loaders(datamodule, split, limit) as loader:
-        return seen, loader.dataset
+        return outputs, loader.dataset
 
 
-def _refuse_another_model(seen: Scan, result: Mapping[str, Any]) -> None:
+def _refuse_another_model(outputs: Scan, result: Mapping[str, Any]) -> None:
     """Refuse a model that gets another number of images right than the evaluation counted."""
     accuracy = result["metrics"].get("general/accuracy")
     if not accuracy or accuracy["value"] is None:
         return
-    counted, right = round(accuracy["value"] * accuracy["n"]), sum(seen.correct)
-    if accuracy["n"] != len(seen.sample_ids) or counted != right:
+    counted, right = round(accuracy["value"] * accuracy["n"]), sum(outputs.correct)
+    if accuracy["n"] != len(outputs.sample_ids) or counted != right:
         raise ValueError(
             f"Expected the model of the evaluation, which gets {counted} of {accuracy['n']} images right, but "
-            f"this one gets {right} of {len(seen.sample_ids)}. Evaluate the checkpoint again."
+            f"this one gets {right} of {len(outputs.sample_ids)}. Evaluate the checkpoint again."
         )
 
 
@@ -173,11 +173,11 @@ def samples_of(dataset: Any, sample_ids: Sequence[str]) -> list[Any]:
     Raises:
         ValueError: if the data set has no such sample.
     """
-    place = {name: index for index, name in enumerate(dataset.sample_ids)}
-    if unknown := [name for name in sample_ids if nfc(name) not in place]:
+    index_of = {name: index for index, name in enumerate(dataset.sample_ids)}
+    if unknown := [name for name in sample_ids if nfc(name) not in index_of]:
         known = dataset.sample_ids
         raise ValueError(
             f"Expected ids of the {len(known)} images, such as {known[0]!r}, but got {unknown[0]!r}. Look them up in "
             "images.csv of an evaluation."
         )
-    return [dataset[place[nfc(name)]] for name in sample_ids]
+    return [dataset[index_of[nfc(name)]] for name in sample_ids]

@@ -55,34 +55,34 @@ class ClassSheet:
 
 def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> None:
     """Write a page for every class up to the limit, and the list of them."""
-    subject, seen = contents.subject, contents.seen
-    sheets = [class_sheet(subject, seen, label) for label in contents.class_links]
+    explained, outputs = contents.explained, contents.outputs
+    sheets = [class_sheet(explained, outputs, label) for label in contents.class_links]
     named = {unit for sheet in sheets for unit, *_ in sheet.lines}
-    sources = subject.sources.of([unit for unit in contents.units if unit in named])
-    known = {"sources": sources, "cells": subject.units.kind == "class"}
-    site.page("classes.html", "classes", sheets=sheets, total=len(subject.class_names), **known)
+    sources = explained.sources.of([unit for unit in contents.units if unit in named])
+    known = {"sources": sources, "cells": explained.units.kind == "class"}
+    site.page("classes.html", "classes", sheets=sheets, total=len(explained.class_names), **known)
     for sheet in sheets:
         own = [
             cards[name]
-            for name, truth in zip(seen.sample_ids, seen.labels, strict=True)
+            for name, truth in zip(outputs.sample_ids, outputs.labels, strict=True)
             if sheet.label in truth and name in cards
         ]
         site.page(contents.class_links[sheet.label], "class", sheet=sheet, cards=own, **known)
 
 
-def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
+def class_sheet(explained: ExplainedModel, outputs: Scan, label: int) -> ClassSheet:
     """What the page of a class shows.
 
     Raises:
         ValueError: if the lines do not sum to the mean logit.
     """
-    members = [row for row, truth in enumerate(seen.labels) if label in truth]
-    right, wrong = ([row for row in members if seen.correct[row] == wanted] for wanted in (True, False))
-    weight = None if subject.units.weight is None else subject.units.weight.detach().double().cpu()
-    means = [contributions_of(subject, seen, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
+    members = [row for row, truth in enumerate(outputs.labels) if label in truth]
+    right, wrong = ([row for row in members if outputs.correct[row] == wanted] for wanted in (True, False))
+    weight = None if explained.units.weight is None else explained.units.weight.detach().double().cpu()
+    means = [contributions_of(explained, outputs, rows, label).mean(dim=0) if rows else None for rows in (right, wrong)]
     guide = next((mean for mean in means if mean is not None), None)
     if guide is None:
-        guide = torch.zeros(seen.scores.shape[1]) if weight is None else weight[label]
+        guide = torch.zeros(outputs.scores.shape[1]) if weight is None else weight[label]
     sizes = guide.abs()
     order = sizes.argsort(descending=True, stable=True)[:SHOWN].tolist()
     listed = [unit for unit in order if sizes[unit] > LEAST * sizes.max()]
@@ -90,7 +90,7 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
     for unit in listed:
         on_right, on_wrong = (None if mean is None else float(mean[unit]) for mean in means)
         lines.append((unit, None if weight is None else float(weight[label, unit]), on_right, on_wrong))
-    threshold = subject.threshold
+    threshold = explained.threshold
     least = 0.0 if threshold is None else float(threshold)
 
     def ends(values: Tensor, less: float) -> Ends:
@@ -99,13 +99,15 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
 
     bias, residual = None, None
     if weight is None:
-        logit = [float(seen.logits[rows, label].mean()) if rows else None for rows in (right, wrong)]
+        logit = [float(outputs.logits[rows, label].mean()) if rows else None for rows in (right, wrong)]
     else:
-        zero = subject.model.head(torch.zeros_like(subject.units.active[None], dtype=torch.float32)).detach().double()
+        zero = (
+            explained.model.head(torch.zeros_like(explained.units.active[None], dtype=torch.float32)).detach().double()
+        )
         bias = float(against_others(zero.cpu()[0], threshold is not None)[label]) - least
-        residual = None if seen.residual is None else ends(seen.residual, 0.0)
-        logit = ends(seen.logits, least)
-        _check(subject, label, means, residual or [None, None], bias, logit)
+        residual = None if outputs.residual is None else ends(outputs.residual, 0.0)
+        logit = ends(outputs.logits, least)
+        _check(explained, label, means, residual or [None, None], bias, logit)
     return ClassSheet(
         label=label,
         images=len(members),
@@ -116,24 +118,28 @@ def class_sheet(subject: ExplainedModel, seen: Scan, label: int) -> ClassSheet:
         residual=residual,
         logit=logit,
         against="the mean over classes" if threshold is None else "the threshold",
-        confusions=_confusions(subject, seen, label, wrong) if threshold is None else [],
-        mistakes=None if threshold is None else missing_and_surplus(seen, label),
+        confusions=_confusions(explained, outputs, label, wrong) if threshold is None else [],
+        mistakes=None if threshold is None else missing_and_surplus(outputs, label),
     )
 
 
-def _confusions(subject: ExplainedModel, seen: Scan, label: int, wrong: list[int]) -> list[tuple[int, int, list[int]]]:
+def _confusions(
+    explained: ExplainedModel, outputs: Scan, label: int, wrong: list[int]
+) -> list[tuple[int, int, list[int]]]:
     """The classes that images of a class are confused with, and the units that contribute most to them."""
-    counts = Counter(other for row in wrong for other in seen.predictions[row])
+    counts = Counter(other for row in wrong for other in outputs.predictions[row])
     confusions = []
     for other, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSIONS]:
-        rows = [row for row in wrong if seen.predictions[row] == (other,)]
-        gap = (contributions_of(subject, seen, rows, other) - contributions_of(subject, seen, rows, label)).mean(dim=0)
+        rows = [row for row in wrong if outputs.predictions[row] == (other,)]
+        gap = (
+            contributions_of(explained, outputs, rows, other) - contributions_of(explained, outputs, rows, label)
+        ).mean(dim=0)
         confusions.append((other, count, gap.argsort(descending=True, stable=True)[:SPEAKING].tolist()))
     return confusions
 
 
 def _check(
-    subject: ExplainedModel,
+    explained: ExplainedModel,
     label: int,
     means: list[Tensor | None],
     residual: Ends,
@@ -146,6 +152,6 @@ def _check(
         total = float(mean.sum()) + bias + (past or 0.0)
         if not abs(total - expected) <= TOLERANCE * max(1.0, abs(expected)):
             raise ValueError(
-                f"Expected the lines on the page of class {subject.class_names[label]} to sum to its mean logit "
+                f"Expected the lines on the page of class {explained.class_names[label]} to sum to its mean logit "
                 f"{expected:.6g}, but got {total:.6g}. The weights that the model names are not those it decides by."
             )

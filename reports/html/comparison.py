@@ -40,20 +40,20 @@ class Side:
     Args:
         title: what distinguishes it from the other.
         source: the evaluation that was read.
-        seen: what the model says of the images that are compared, in their order.
+        outputs: what the model says of the images that are compared, in their order.
     """
 
     letter: str
     title: str
     source: str
-    subject: ExplainedModel
+    explained: ExplainedModel
     files: EvaluationFiles
-    seen: Scan
+    outputs: Scan
     dataset: Any
 
     def predicted(self, row: int) -> str:
         """Names of the predicted classes of an image."""
-        return self.subject.named(self.seen.predictions[row])
+        return self.explained.named(self.outputs.predictions[row])
 
 
 def build_comparison(
@@ -88,7 +88,7 @@ def _write(
     sides = [_side(letter, title, source, model, compared.shared) for letter, title, source, model in named]
     groups = [_group(sides, row) for row in range(len(compared.shared))]
     chosen = [
-        row for name in GROUPS for row in spread([r for r, g in enumerate(groups) if g == name], sides[0].seen, most)
+        row for name in GROUPS for row in spread([r for r, g in enumerate(groups) if g == name], sides[0].outputs, most)
     ]
     site.shared = {
         "report": " and ".join(f"{side.letter}: {side.title}" for side in sides),
@@ -111,7 +111,7 @@ def _write(
     clear = [row.corrected < CLEAR for row in compared.rows]
     marked = list(zip(lines, clear, strict=True))
     site.page("differences.html", "differences", header=header, lines=marked, notes=compared.notes)
-    site.finish({"images": most, "explainers": [side.subject.explained_by for side in sides]})
+    site.finish({"images": most, "explainers": [side.explained.explained_by for side in sides]})
 
 
 def comparison_folder(first: Result, second: Result) -> Path:
@@ -123,14 +123,14 @@ def comparison_folder(first: Result, second: Result) -> Path:
 def _side(
     letter: str, title: str, source: str, model: tuple[ExplainedModel, EvaluationFiles], sample_ids: Sequence[str]
 ) -> Side:
-    subject, files = model
-    seen, dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
-    return Side(letter, title, source, subject, files, seen.of(sample_ids), dataset)
+    explained, files = model
+    outputs, dataset = scan_evaluated(explained.model, explained.datamodule, files.result)
+    return Side(letter, title, source, explained, files, outputs.of(sample_ids), dataset)
 
 
 def _group(sides: Sequence[Side], row: int) -> str:
     """What the models make of an image: a key of ``GROUPS``."""
-    first, second = (side.seen.correct[row] for side in sides)
+    first, second = (side.outputs.correct[row] for side in sides)
     if first != second:
         return "A" if first else "B"
     if first:
@@ -140,9 +140,9 @@ def _group(sides: Sequence[Side], row: int) -> str:
 
 def _images(site: Site, sides: Sequence[Side], rows: Sequence[int], groups: Sequence[str]) -> list[dict[str, Any]]:
     """A page for each image with both explanations, and what a list of them shows."""
-    ids = [sides[0].seen.sample_ids[row] for row in rows]
+    ids = [sides[0].outputs.sample_ids[row] for row in rows]
     explained = [
-        side.subject.explain(samples_of(side.dataset, ids), "the page", classes=CLASSES, most=LINES) for side in sides
+        side.explained.explain(samples_of(side.dataset, ids), "the page", classes=CLASSES, most=LINES) for side in sides
     ]
     cards = []
     for row, *images in zip(rows, *explained, strict=True):
@@ -155,7 +155,7 @@ def _images(site: Site, sides: Sequence[Side], rows: Sequence[int], groups: Sequ
 
 def _card(pair: Sequence[tuple[Side, ExplainedImage]], link: str) -> dict[str, Any]:
     first = pair[0][1]
-    said = [(side.letter, side.subject.named(image.predictions), image.correct) for side, image in pair]
+    said = [(side.letter, side.explained.named(image.predictions), image.correct) for side, image in pair]
     return {
         "picture": first.photo,
         "sample_id": first.sample_id,

@@ -27,7 +27,7 @@ class Contents:
     """What all pages of a report draw on.
 
     Attributes:
-        seen: what the model says of the evaluated images.
+        outputs: what the model says of the evaluated images.
         rows: positions of the images with a page.
         decided: ``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit.
         units: with a page, those that decide most first.
@@ -36,25 +36,25 @@ class Contents:
         ValueError: if the model is not the one that was evaluated.
     """
 
-    def __init__(self, subject: ExplainedModel, files: EvaluationFiles, limits: Limits) -> None:
-        self.subject, self.files, self.limits = subject, files, limits
-        self.seen, self.dataset = scan_evaluated(subject.model, subject.datamodule, files.result)
-        self.rows = choose_images(self.seen, limits.images)
-        self.decided = decided(subject, self.seen)
-        self.units = [] if subject.units.kind == "class" else choose_units(self.decided, limits.units)
-        self.image_links = {name: image_link(name) for name in (self.seen.sample_ids[row] for row in self.rows)}
+    def __init__(self, explained: ExplainedModel, files: EvaluationFiles, limits: Limits) -> None:
+        self.explained, self.files, self.limits = explained, files, limits
+        self.outputs, self.dataset = scan_evaluated(explained.model, explained.datamodule, files.result)
+        self.rows = choose_images(self.outputs, limits.images)
+        self.decided = decided(explained, self.outputs)
+        self.units = [] if explained.units.kind == "class" else choose_units(self.decided, limits.units)
+        self.image_links = {name: image_link(name) for name in (self.outputs.sample_ids[row] for row in self.rows)}
         self.unit_links = {unit: f"unit-{unit}.html" for unit in self.units}
-        classes = range(min(len(subject.class_names), limits.classes))
+        classes = range(min(len(explained.class_names), limits.classes))
         self.class_links = {label: f"class-{label}.html" for label in classes}
 
     @cached_property
     def shown_share(self) -> float | None:
         """Mean share of a decision that its strongest units carry, or the path through a tree; None of classes."""
-        if self.subject.units.kind == "class":
+        if self.explained.units.kind == "class":
             return None
-        output = _output(self.subject, self.seen, range(len(self.seen.sample_ids)))
-        several = self.subject.threshold is not None
-        decision = decide(self.subject.model, output, output.logits.argmax(dim=1), MOST, several)
+        output = _output(self.explained, self.outputs, range(len(self.outputs.sample_ids)))
+        several = self.explained.threshold is not None
+        decision = decide(self.explained.model, output, output.logits.argmax(dim=1), MOST, several)
         share = float(decision_share(decision.contributions, decision.shown).nanmean())
         return None if math.isnan(share) else share
 
@@ -64,11 +64,11 @@ def image_link(sample_id: str) -> str:
     return f"image-{key_of(sample_id)}.html"
 
 
-def choose_images(seen: Scan, most: int) -> list[int]:
+def choose_images(outputs: Scan, most: int) -> list[int]:
     """Positions of the images to show: up to half of them wrong, the classes in turn, by the hash of their ids."""
-    wrong, right = ([i for i, correct in enumerate(seen.correct) if correct == wanted] for wanted in (False, True))
-    chosen = spread(wrong, seen, max(most // 2, most - len(right)))
-    return chosen + spread(right, seen, most - len(chosen))
+    wrong, right = ([i for i, correct in enumerate(outputs.correct) if correct == wanted] for wanted in (False, True))
+    chosen = spread(wrong, outputs, max(most // 2, most - len(right)))
+    return chosen + spread(right, outputs, most - len(chosen))
 
 
 def choose_units(decided: Tensor, most: int) -> list[int]:
@@ -77,31 +77,31 @@ def choose_units(decided: Tensor, most: int) -> list[int]:
     return [unit for unit in order if decided[unit] > 0]
 
 
-def decided(subject: ExplainedModel, seen: Scan) -> Tensor:
+def decided(explained: ExplainedModel, outputs: Scan) -> Tensor:
     """``(U,)`` float64, mean absolute contribution of every unit to the class with the largest logit."""
-    total = seen.scores.new_zeros(seen.scores.shape[1])
-    for label in sorted(set(seen.predicted)):
-        rows = [row for row, predicted in enumerate(seen.predicted) if predicted == label]
-        total += contributions_of(subject, seen, rows, label).abs().sum(dim=0)
-    return total / max(len(seen.predicted), 1)
+    total = outputs.scores.new_zeros(outputs.scores.shape[1])
+    for label in sorted(set(outputs.predicted)):
+        rows = [row for row, predicted in enumerate(outputs.predicted) if predicted == label]
+        total += contributions_of(explained, outputs, rows, label).abs().sum(dim=0)
+    return total / max(len(outputs.predicted), 1)
 
 
-def contributions_of(subject: ExplainedModel, seen: Scan, rows: Sequence[int], label: int) -> Tensor:
+def contributions_of(explained: ExplainedModel, outputs: Scan, rows: Sequence[int], label: int) -> Tensor:
     """``(n, U)`` float64 :func:`protometry.reports.additive.contributions` of all units to a class in some images."""
-    return contributions(subject.model, subject.units, _output(subject, seen, rows), label)
+    return contributions(explained.model, explained.units, _output(explained, outputs, rows), label)
 
 
-def _output(subject: ExplainedModel, seen: Scan, rows: Sequence[int]) -> ModelOutput:
+def _output(explained: ExplainedModel, outputs: Scan, rows: Sequence[int]) -> ModelOutput:
     """Logits and scores of some images, as the model gives them."""
-    output, device = seen.output(rows), subject.units.active.device
+    output, device = outputs.output(rows), explained.units.active.device
     logits, scores, maps = (each.float().to(device) for each in (output.logits, output.scores, output.maps))
     return ModelOutput(logits, scores, maps)
 
 
-def spread(rows: list[int], seen: Scan, most: int) -> list[int]:
+def spread(rows: list[int], outputs: Scan, most: int) -> list[int]:
     """Some of the images, the classes in turn."""
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: sample_key(seen.sample_ids[row])):
-        groups[seen.labels[row]].append(row)
+    for row in sorted(rows, key=lambda row: sample_key(outputs.sample_ids[row])):
+        groups[outputs.labels[row]].append(row)
     turns = [(turn, label, row) for label, members in groups.items() for turn, row in enumerate(members)]
     return [row for _, _, row in sorted(turns)[:most]]

@@ -32,13 +32,13 @@ class Correction:
 
 
 @torch.no_grad()
-def corrections(subject: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[Correction]:
+def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[Correction]:
     """The corrections of the concepts that the model gets most wrong, each alone, then of all concepts at once.
 
     Raises:
         ValueError: if correcting nothing changes the decision.
     """
-    model, concepts = subject.model, subject.units.concepts
+    model, concepts = explained.model, explained.units.concepts
     if not isinstance(model, Intervenable) or concepts is None or "concepts" not in sample:
         return []
     if model.values == "percentiles" and not model.percentiles.isfinite().all():
@@ -55,13 +55,13 @@ def corrections(subject: ExplainedModel, image: ExplainedImage, sample: Mapping[
     for unit in wrong:
         mask = torch.zeros_like(truth)
         mask[0, unit] = True
-        name, logit = _decided(subject, model.intervene(scores, truth, mask))
-        rows.append(Correction(subject.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
-    name, logit = _decided(subject, model.intervene(scores, truth, torch.ones_like(truth)))
+        name, logit = _decided(explained, model.intervene(scores, truth, mask))
+        rows.append(Correction(explained.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
+    name, logit = _decided(explained, model.intervene(scores, truth, torch.ones_like(truth)))
     return [*rows, Correction("all concepts", None, None, name, logit)]
 
 
-def _decided(subject: ExplainedModel, scores: torch.Tensor) -> tuple[str, float]:
-    logits = subject.model.head(scores)[0]
+def _decided(explained: ExplainedModel, scores: torch.Tensor) -> tuple[str, float]:
+    logits = explained.model.head(scores)[0]
     label = int(logits.argmax())
-    return subject.class_names[label], float(logits[label])
+    return explained.class_names[label], float(logits[label])

@@ -23,18 +23,18 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
     Returns:
         Sample id -> what a list of images shows of it.
     """
-    subject, seen = contents.subject, contents.seen
+    explained, outputs = contents.explained, contents.outputs
     samples = samples_of(contents.dataset, list(contents.image_links))
     cards = {}
-    for image, sample in zip(subject.explain(samples, "the image page"), samples, strict=True):
-        link, tables = contents.image_links[image.sample_id], with_bars(image, subject.class_names)
+    for image, sample in zip(explained.explain(samples, "the image page"), samples, strict=True):
+        link, tables = contents.image_links[image.sample_id], with_bars(image, explained.class_names)
         site.page(
             link,
             "image",
             image=image,
             tables=tables,
-            way=way(subject, image),
-            corrections=corrections(subject, image, sample),
+            way=way(explained, image),
+            corrections=corrections(explained, image, sample),
             values=_values(contents.files, image.sample_id),
         )
         cards[image.sample_id] = {
@@ -43,11 +43,11 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
             "picture": image.photo,
             "sample_id": image.sample_id,
             "link": link,
-            "predicted": subject.named(image.predictions),
+            "predicted": explained.named(image.predictions),
             "notes": image.mistakes,
             "correct": image.correct,
         }
-    site.page("images.html", "images", cards=cards.values(), total=len(seen.sample_ids))
+    site.page("images.html", "images", cards=cards.values(), total=len(outputs.sample_ids))
     return cards
 
 

@@ -28,7 +28,7 @@ from protometry.run_folder.lock import only_process
 CARDS = 8  # images that are right, and images that are wrong, on the first page
 
 
-def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits = Limits()) -> Path:
+def build_report(explained: ExplainedModel, files: EvaluationFiles, folder: Path, limits: Limits = Limits()) -> Path:
     """Write the report of an evaluation.
 
     Raises:
@@ -37,23 +37,23 @@ def build_report(subject: ExplainedModel, files: EvaluationFiles, folder: Path, 
             the one that was evaluated, or another process writes there.
     """
     with only_process(folder):
-        _write(Site(folder), Contents(subject, files, limits))
+        _write(Site(folder), Contents(explained, files, limits))
     return folder / "index.html"
 
 
 def _write(site: Site, contents: Contents) -> None:
-    subject, files, result = contents.subject, contents.files, contents.files.result
+    explained, files, result = contents.explained, contents.files, contents.files.result
     pictures = _by_page(files.figures)
-    kind = f"{subject.units.kind.capitalize()}s"
+    kind = f"{explained.units.kind.capitalize()}s"
     pages = [("index.html", "Overview", True), ("metrics.html", "Metrics", True)]
     pages += [("images.html", "Images", True), ("errors.html", "Errors", True)]
     pages += [("units.html", kind, bool(contents.units)), ("classes.html", "Classes", True)]
-    pages += [("tree.html", "Tree", isinstance(subject.model, DecidesByTree))]
+    pages += [("tree.html", "Tree", isinstance(explained.model, DecidesByTree))]
     pages += [(f"{heading.lower()}.html", heading, True) for heading in pictures]
     site.shared = {
         "report": f"{result['model']} on {result['dataset']}",
         "navigation": [(file, name) for file, name, there in pages if there],
-        "model": subject,
+        "model": explained,
         "image_links": contents.image_links,
         "unit_links": contents.unit_links,
         "class_links": contents.class_links,
@@ -67,7 +67,7 @@ def _write(site: Site, contents: Contents) -> None:
     captions = {name: text for family in FAMILIES for name, text in family.captions.items()}
     for heading, figures in pictures.items():
         site.page(f"{heading.lower()}.html", "figures", heading=heading, figures=figures, captions=captions)
-    site.finish({"limits": asdict(contents.limits), "explainer": subject.explained_by})
+    site.finish({"limits": asdict(contents.limits), "explainer": explained.explained_by})
 
 
 def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Image]]:
@@ -88,7 +88,7 @@ def _overview(
     cards: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write the first page."""
-    units, result = contents.subject.units, contents.files.result
+    units, result = contents.explained.units, contents.files.result
     first = next((card for card in cards if card["correct"]), cards[0] if cards else None)
     site.page(
         "index.html",
@@ -101,7 +101,7 @@ def _overview(
         accuracy=result["metrics"].get("general/accuracy"),
         share=contents.shown_share,
         most=min(MOST, int(units.active.sum())),
-        is_tree=isinstance(contents.subject.model, DecidesByTree),
+        is_tree=isinstance(contents.explained.model, DecidesByTree),
         first=first,
         cards=[card for card in cards if card["correct"]][:CARDS],
         wrong=[card for card in cards if card["correct"] is False][:CARDS],

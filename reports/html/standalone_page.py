@@ -16,7 +16,7 @@ from protometry.reports.html.site import Site, key_of
 from protometry.run_folder.atomic import write_atomic
 
 
-def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+def write_explained(explained: ExplainedModel, samples: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
     """Explain images, each by a picture and a page named after it, and numbered where such files are there already.
 
     Returns:
@@ -26,19 +26,19 @@ def write_explained(subject: ExplainedModel, samples: Sequence[Mapping[str, Any]
         ValueError: if the contributions do not sum to the logit.
     """
     lines = []
-    for explained in subject.explain(samples, "the page"):
-        name = re.sub(r"[^\w=-]+", "-", explained.sample_id)[:100].strip("-") or key_of(explained.sample_id)
+    for image in explained.explain(samples, "the page"):
+        name = re.sub(r"[^\w=-]+", "-", image.sample_id)[:100].strip("-") or key_of(image.sample_id)
         numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
         name = next(each for each in numbered if not any(folder.glob(f"{each}.*")))
-        write_atomic(folder / f"{name}.png", png(explained_figure(explained, subject)))
-        write_atomic(folder / f"{name}.html", standalone_page(explained, subject))
-        said = "the model abstains" if explained.abstains else subject.answer(explained)
-        lines.append(f"{explained.sample_id}: {said}, see {folder / name}.html and .png")
-        lines += [f"  {caution}" for caution in subject.cautions(explained)]
+        write_atomic(folder / f"{name}.png", png(explained_figure(image, explained)))
+        write_atomic(folder / f"{name}.html", standalone_page(image, explained))
+        said = "the model abstains" if image.abstains else explained.answer(image)
+        lines.append(f"{image.sample_id}: {said}, see {folder / name}.html and .png")
+        lines += [f"  {caution}" for caution in explained.cautions(image)]
     return lines
 
 
-def standalone_page(explained: ExplainedImage, subject: ExplainedModel) -> str:
+def standalone_page(image: ExplainedImage, explained: ExplainedModel) -> str:
     """The text of the page."""
-    tables = with_bars(explained, subject.class_names)
-    return Site(None).page("", "standalone", image=explained, model=subject, tables=tables)
+    tables = with_bars(image, explained.class_names)
+    return Site(None).page("", "standalone", image=image, model=explained, tables=tables)

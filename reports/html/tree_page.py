@@ -16,26 +16,26 @@ from protometry.reports.html.site import Site
 
 def tree_page(site: Site, contents: Contents) -> None:
     """Write the page of the pruned tree, if the model has one."""
-    model = contents.subject.model
+    model = contents.explained.model
     if isinstance(model, DecidesByTree):
-        nodes = contents.subject.units.active.nonzero().flatten().tolist()[: contents.limits.units]
-        site.page("tree.html", "tree", tree=grow(model), sources=contents.subject.sources.of(nodes))
+        nodes = contents.explained.units.active.nonzero().flatten().tolist()[: contents.limits.units]
+        site.page("tree.html", "tree", tree=grow(model), sources=contents.explained.sources.of(nodes))
 
 
-def way(subject: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:
+def way(explained: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:
     """The likeliest way at every node, the leaf at its end and the probability of reaching it.
 
     Raises:
         ValueError: if the probabilities of the leaves do not sum to 1, or their mixture is not what the model says.
     """
-    model = subject.model
+    model = explained.model
     if not isinstance(model, DecidesByTree):
         return None
     tree: Any = model.tree
     scores = image.output.scores.detach()
     reach = tree.log_reach(scores, hard=model.inference == "greedy").double().exp()[0]
     if model.inference == "distributed" and not tree.multilabel:
-        _check(image, subject.class_names[image.label], reach, tree.leaf_logits)
+        _check(image, explained.class_names[image.label], reach, tree.leaf_logits)
     steps, leaf = path(grow(model), scores[0])
     assert leaf.leaf is not None
     return steps, leaf, float(reach[leaf.leaf])

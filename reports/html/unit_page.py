@@ -42,8 +42,8 @@ def unit_pages(site: Site, contents: Contents) -> None:
     """Write a page for every chosen unit, and the list of them."""
     if not contents.units:
         return
-    units, items = contents.subject.units, contents.files.items
-    sources, named = contents.subject.sources.of(contents.units), units.concepts is not None
+    units, items = contents.explained.units, contents.files.items
+    sources, named = contents.explained.sources.of(contents.units), units.concepts is not None
     values = items.get("concepts" if named and "concepts" in items else "units", {})
     cards = []
     for first in range(0, len(contents.units), AT_ONCE):
@@ -61,18 +61,18 @@ def unit_pages(site: Site, contents: Contents) -> None:
 
 def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitSheet:
     """What the page of a unit shows."""
-    subject, seen, table = contents.subject, contents.seen, contents.subject.units
-    names = subject.class_names
+    explained, outputs, table = contents.explained, contents.outputs, contents.explained.units
+    names = explained.class_names
     weights: list[tuple[int, str, float]] = []
     if table.weight is not None:
         column = table.weight[:, unit].detach().cpu()
         order = column.abs().argsort(descending=True, stable=True)[:CLASSES].tolist()
         weights = [(label, names[label], float(column[label])) for label in order if column[label]]
-    counts = Counter(names[label] for row in seen.strongest(unit, COUNTED) for label in seen.labels[row])
+    counts = Counter(names[label] for row in outputs.strongest(unit, COUNTED) for label in outputs.labels[row])
     groups = table.source.duplicates() if table.source is not None else []
     twins = next((group for group in groups if unit in group), [])
     return UnitSheet(
-        name=subject.unit_name(unit),
+        name=explained.unit_name(unit),
         share=None if table.weight is None else float(contents.decided[unit] / contents.decided.sum()),
         owners=[names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
         weights=weights,
@@ -84,20 +84,20 @@ def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitShe
 
 def _nearest(contents: Contents, units: Sequence[int]) -> list[list[Nearest]]:
     """For every unit, the images in which it is strongest: of the training images, if there, and of those evaluated."""
-    sources = contents.subject.sources
-    searched = [("evaluated", contents.seen, contents.dataset)]
+    sources = contents.explained.sources
+    searched = [("evaluated", contents.outputs, contents.dataset)]
     if sources.there:
-        searched.insert(0, ("training", sources.training, contents.subject.datamodule.dataset("projection")))
+        searched.insert(0, ("training", sources.training, contents.explained.datamodule.dataset("projection")))
     columns = []
-    for name, seen, dataset in searched:
-        rows = [[row for row in seen.strongest(unit, NEAREST) if seen.scores[row, unit] != 0] for unit in units]
+    for name, outputs, dataset in searched:
+        rows = [[row for row in outputs.strongest(unit, NEAREST) if outputs.scores[row, unit] != 0] for unit in units]
         asked = [(unit, row) for unit, strongest in zip(units, rows, strict=True) for row in strongest]
-        samples = samples_of(dataset, [seen.sample_ids[row] for _, row in asked])
+        samples = samples_of(dataset, [outputs.sample_ids[row] for _, row in asked])
         drawn = dict(zip(asked, sources.draw([unit for unit, _ in asked], samples), strict=True))
-        heading = f"Strongest of {counted(len(seen.sample_ids), f'{name} image')}"
+        heading = f"Strongest of {counted(len(outputs.sample_ids), f'{name} image')}"
         columns.append(
             [
-                (heading, [(float(seen.scores[row, unit]), drawn[unit, row]) for row in strongest])
+                (heading, [(float(outputs.scores[row, unit]), drawn[unit, row]) for row in strongest])
                 for unit, strongest in zip(units, rows, strict=True)
             ]
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageColor, ImageDraw
 from torch import Tensor
 
-from protometry.explanations.views import GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
 from protometry.metrics.functional import class_similarity, similar_class_pairs
 from protometry.reports.pictures.family import Evaluated, PictureFamily
 
-FOR, AGAINST = (0.13, 0.33, 0.74), (0.80, 0.17, 0.13)  # colours of the largest weight and of its negative
 CELL, TEXT, NAME_WIDTH, BAR = 14, 11, 190, 100
 MOST_COLUMNS = 1600  # pixels of all features together
 SHOWN_FEATURES = 5  # of each class of a pair
@@ -21,14 +20,14 @@ TILE_WIDTH = NAME_WIDTH + BAR + (4 + 2 * SHOWN_FEATURES) * CELL
 
 def class_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """What classes are made of, and, where structural grounding was measured, the classes that look most alike."""
-    subject, keys = evaluated.subject, evaluated.metrics
-    units, tables, class_names = subject.units, subject.datamodule.tables, subject.class_names
+    explained, keys = evaluated.explained, evaluated.metrics
+    units, tables, class_names = explained.units, explained.datamodule.tables, explained.class_names
     if units.weight is None or not any(key.startswith("class_representation/") for key in keys):
         return {}
     weight = units.weight.detach().masked_fill(~units.active, 0).cpu().double()
     if not weight.any():
         return {}
-    features = [subject.concept_name(unit) or str(unit) for unit in range(weight.shape[1])]
+    features = [explained.concept_name(unit) or str(unit) for unit in range(weight.shape[1])]
     pictures = {"class_features": class_feature_matrix(weight, class_names, features)}
     if "class_representation/structural_grounding" in keys and tables.class_attributes is not None:
         attributes = tables.class_attributes.cpu().double()
@@ -41,7 +40,7 @@ def class_feature_matrix(weight: Tensor, class_names: Sequence[str], feature_nam
     """The head weights of all classes and features, as in Norrenbrock et al. (2025).
 
     A row is a class; a column is a feature with a weight that is not 0, ordered by the class it counts for most.
-    Blue counts for the class, red against it; the largest magnitude has the full colour.
+    Orange counts for the class, blue against it; the largest magnitude has the full colour.
 
     Args:
         weight: ``(K, U)`` float64 head weights without bias, some of them not 0; 0 for units that are not active.
@@ -124,7 +123,8 @@ def _features(tile: Image.Image, rows: Tensor, feature_names: Sequence[str], top
 
 def _cells(values: Tensor, width: int) -> Image.Image:
     """``(rows, columns)`` values in -1..1 as cells of ``width`` pixels and the height of a line, with lines between."""
-    colours = torch.where((values > 0)[..., None], torch.tensor(FOR).double(), torch.tensor(AGAINST).double())
+    signs = torch.tensor([ImageColor.getrgb(AGAINST), ImageColor.getrgb(FOR)]).double().div(255)
+    colours = signs[(values > 0).long()]
     pixels = 1 - values.abs()[..., None] * (1 - colours)
     pixels = pixels.repeat_interleave(CELL, 0).repeat_interleave(width, 1)
     if width == CELL:
@@ -150,7 +150,7 @@ def _name(picture: Image.Image, names: Sequence[str], left: int, bottom: int) ->
 FAMILY = PictureFamily(
     class_pictures,
     {
-        "class_features": "The weight of every feature for every class: blue counts for the class, red against it.",
+        "class_features": "The weight of every feature for every class: orange counts for the class, blue against it.",
         "nearest_classes": "The pairs of classes with the most similar attributes, and the features that tell them "
         "apart.",
     },

@@ -47,8 +47,8 @@ class NamedUnits:
 
 def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """How well concepts fit the classes, and what decided on six images, from all over the split."""
-    pictures, subject, dataset = {}, evaluated.subject, evaluated.dataset
-    units, tables = subject.units, subject.datamodule.tables
+    pictures, explained, dataset = {}, evaluated.explained, evaluated.dataset
+    units, tables = explained.units, explained.datamodule.tables
     if histograms := importance_histograms(evaluated.items):
         pictures["concept_importance"] = to_picture(histograms)
     if evaluated.named is not None and units.weight is not None and len(evaluated.named[0]):
@@ -57,7 +57,7 @@ def concept_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
         # one further each time, as classes may alternate
         chosen = sorted({(index * len(dataset) // IMAGES + index) % len(dataset) for index in range(IMAGES)})
         samples = [dataset[index] for index in chosen]
-        pictures["concept_panels"] = concept_panels(subject.model, samples, named, tables, subject.class_names)
+        pictures["concept_panels"] = concept_panels(explained.model, samples, named, tables, explained.class_names)
     return pictures
 
 

@@ -18,14 +18,14 @@ class Evaluated:
     """A model and the results of its evaluation.
 
     Args:
-        subject: what was evaluated, in evaluation mode.
+        explained: what was evaluated, in evaluation mode.
         metrics: by key, as in ``metrics.json``.
         items: "units", "classes" or "concepts" -> key -> value of each, NaN where undefined.
         named: ``(M,)`` int64 units that stand for concepts, and the concept of each; None without any.
         class_explainer: makes the maps of classes that were evaluated, or None.
     """
 
-    subject: ExplainedModel
+    explained: ExplainedModel
     metrics: Mapping[str, Mapping[str, Any]]
     items: Mapping[str, Mapping[str, Sequence[float]]]
     split: str

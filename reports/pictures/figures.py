@@ -96,15 +96,15 @@ def _numbers(cell: Cell | None, column: Column) -> tuple[float, float, float]:
 def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     across = min(ACROSS, len(columns))
     starts = range(0, len(columns), across)
-    lines = [(dataset, rows, columns[at : at + across]) for dataset, rows in sections for at in starts]
+    lines = [(dataset, rows, columns[start : start + across]) for dataset, rows in sections for start in starts]
     heights = [75 + BAR * len(rows) for _, rows, _ in lines]
     size = ((LABELS + across * PANEL) / DPI, (40 + sum(heights)) / DPI)
     figure = Figure(size, DPI, layout="constrained")
     panels = figure.subplots(len(lines), across, squeeze=False, height_ratios=heights)
     for line, (dataset, rows, some) in enumerate(lines):
-        for place, axes in enumerate(panels[line]):
-            if place < len(some):
-                _bar_panel(axes, rows, some[place], dataset, place == 0)
+        for column, axes in enumerate(panels[line]):
+            if column < len(some):
+                _bar_panel(axes, rows, some[column], dataset, column == 0)
             else:
                 axes.set_axis_off()
     figure.supxlabel(_caption(SPREAD, published="blue: runs, grey: published", sections=sections), fontsize=8)
@@ -117,10 +117,10 @@ def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, na
     axes.barh(heights, numbers[:, 0], color=[GREY if row.is_published else BLUE for row in rows], height=0.7)
     for line in np.flatnonzero(numbers[:, 1:].sum(axis=1)):
         axes.errorbar(numbers[line, 0], line, xerr=numbers[line, 1:, None], color="black", capsize=3, linewidth=1)
-    for at, cell in enumerate(cells):
+    for row, cell in enumerate(cells):
         missing, differs = cell is None or cell.value is None, cell is not None and OTHERWISE in cell.marks
         text, colour = ("–", "black") if missing else (OTHERWISE * differs, "white")
-        axes.text(0.01, at, text, va="center", color=colour, transform=axes.get_yaxis_transform())
+        axes.text(0.01, row, text, va="center", color=colour, transform=axes.get_yaxis_transform())
     axes.set_yticks(heights, [_name(row) for row in rows] if named else [""] * len(rows))
     axes.set(title=f"{_title(column)}\n{dataset}", ylim=(len(rows) - 0.5, -0.5))
     axes.grid(visible=False, axis="y")
@@ -148,8 +148,8 @@ def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     down = [each.higher_is_better is False for each in columns]
     labels = [f"1 − {each.heading}" if low else each.heading for each, low in zip(columns, down, strict=True)]
     figure = Figure((4.6 * len(sections), 6.0), DPI, layout="constrained")
-    for place, (dataset, rows) in enumerate(sections, 1):
-        axes, angles = radial(figure, labels, (1, len(sections), place))
+    for panel, (dataset, rows) in enumerate(sections, 1):
+        axes, angles = radial(figure, labels, (1, len(sections), panel))
         for row, look in _looks(rows, columns):
             values = np.array([_numbers(row.cells.get(each.heading), each)[0] / 100 for each in columns])
             values = np.where(down, 1 - values, values)

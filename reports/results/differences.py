@@ -1,4 +1,4 @@
-"""What distinguishes results: conditions that differ between them, named by their place in metrics.json."""
+"""What distinguishes results: conditions that differ between them, named by their path in metrics.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
     """The leaves of nested mappings that differ.
 
     Returns:
-        Place, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
+        Path, such as ``"training.batch_size"``, to the value of every result; :data:`NOT_STATED` where there is none.
 
     Example:
         >>> differing([{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 4}}])
@@ -38,11 +38,11 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
     if not all(isinstance(value, Mapping) for value in values):
         plain = ["recorded" if UNRECORDED in values and isinstance(value, Mapping) else value for value in values]
         return {path: plain}
-    values_by_place: dict[str, list[Any]] = {}
+    values_by_path: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for value in values for name in value):
         inner = [value.get(name, NOT_STATED) for value in values]
-        values_by_place |= differing(inner, f"{path}.{name}" if path else name)
-    return values_by_place
+        values_by_path |= differing(inner, f"{path}.{name}" if path else name)
+    return values_by_path
 
 
 def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -52,35 +52,35 @@ def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
         >>> named({"training.batch_size": [64, 32], "training.phases.joint.epochs": [6, NOT_STATED]})
         ['batch_size: 64 vs 32', 'phases.joint.epochs: 6 vs not stated']
     """
-    return [f"{short_name(place)}: {' vs '.join(map(short, values))}" for place, values in differences.items()]
+    return [f"{short_name(path)}: {' vs '.join(map(short, values))}" for path, values in differences.items()]
 
 
-def places(conditions: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """The places of all conditions and of the blocks that hold them.
+def paths(conditions: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The paths of all conditions and of the blocks that hold them.
 
     Example:
-        >>> list(places({"a": 1, "b": {"c": 2}}))
+        >>> list(paths({"a": 1, "b": {"c": 2}}))
         ['a', 'b', 'b.c']
     """
     for name, value in conditions.items():
-        yield (place := f"{path}.{name}" if path else name)
+        yield (inner := f"{path}.{name}" if path else name)
         if isinstance(value, Mapping):
-            yield from places(value, place)
+            yield from paths(value, inner)
 
 
-def without(conditions: Mapping[str, Any], places: Collection[str], path: str = "") -> dict[str, Any]:
-    """Conditions but for some places.
+def without(conditions: Mapping[str, Any], paths: Collection[str], path: str = "") -> dict[str, Any]:
+    """Conditions but for some paths.
 
     Args:
         conditions: nested mappings.
-        places: as they are printed, or in full; all below them goes too.
+        paths: as they are printed, or in full; all below them goes too.
         path: of the block that holds ``conditions``.
     """
     left = {}
     for name, value in conditions.items():
-        place = f"{path}.{name}" if path else name
-        if place not in places and short_name(place) not in places:
-            left[name] = without(value, places, place) if isinstance(value, Mapping) else value
+        inner = f"{path}.{name}" if path else name
+        if inner not in paths and short_name(inner) not in paths:
+            left[name] = without(value, paths, inner) if isinstance(value, Mapping) else value
     return left
 
 
@@ -108,24 +108,24 @@ def _words(rivals: Sequence[Result]) -> list[list[str]]:
     ]
     differences = differing([rival.conditions for rival in rivals])
     named = 0
-    order = sorted(differences, key=lambda place: (NOT_STATED in differences[place], not place.startswith("data.")))
-    for place, values in ((place, differences[place]) for place in order):
-        if place.startswith(_INCOMPLETE) or any(len(short(value)) > LONGEST_IN_TITLE for value in values):
+    order = sorted(differences, key=lambda path: (NOT_STATED in differences[path], not path.startswith("data.")))
+    for path, values in ((path, differences[path]) for path in order):
+        if path.startswith(_INCOMPLETE) or any(len(short(value)) > LONGEST_IN_TITLE for value in values):
             continue
-        more = [[*each, _in_words(place, value)] for each, value in zip(words, values, strict=True)]
+        more = [[*each, _in_words(path, value)] for each, value in zip(words, values, strict=True)]
         if named < MOST_IN_TITLE and len(set(map(str, more))) > len(set(map(str, words))):
             words, named = more, named + 1
     return words
 
 
-def _in_words(place: str, value: Any) -> str:
+def _in_words(path: str, value: Any) -> str:
     """A condition as part of a title.
 
     Example:
         >>> _in_words("pruned", False), _in_words("training.model.slots_per_class", 3)
         ('not pruned', 'slots per class 3')
     """
-    last = short_name(place).split(".")
+    last = short_name(path).split(".")
     name = " ".join(last[1:] if len(last) > 1 else last).replace("_", " ")
     if isinstance(value, bool):
         return name if value else f"not {name}"
@@ -156,18 +156,18 @@ def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int], pair
     if pair:
         return named(apart)
     lines = []
-    for place, values in apart.items():
+    for path, values in apart.items():
         having: dict[str, list[str]] = {}
         for column, value in zip(columns, map(short, values), strict=True):
             having.setdefault(value, []).append(str(column + 1))
         readings = [f"{value} ({', '.join(those)})" for value, those in having.items()]
-        lines.append(f"{short_name(place)}: {' vs '.join(readings)}")
+        lines.append(f"{short_name(path)}: {' vs '.join(readings)}")
     return lines
 
 
-def short_name(place: str) -> str:
-    """A place without the name of the block that it stands in."""
-    return place.removeprefix("training.")
+def short_name(path: str) -> str:
+    """A path without the name of the block that it stands in."""
+    return path.removeprefix("training.")
 
 
 def short(value: Any) -> str:

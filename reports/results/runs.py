@@ -38,14 +38,14 @@ def collect(paths: Sequence[str | Path]) -> list[Result]:
     if not paths:
         raise ValueError("Expected argument `runs` to name at least one run, but got none.")
     results = [read(path) for named in paths for path in _runs_in(user_path(named))]
-    seen: set[Path] = set()
+    read_paths: set[Path] = set()
     for result in results:
-        if result.path.resolve() in seen:
+        if result.path.resolve() in read_paths:
             raise ValueError(
                 f"Expected argument `runs` to name every evaluation once, but got {result.path} twice (a run folder "
                 "stands for one of its evaluations)."
             )
-        seen.add(result.path.resolve())
+        read_paths.add(result.path.resolve())
     return results
 
 
@@ -143,8 +143,8 @@ def passed_over(result: Result) -> str:
     """
     texts = []
     for other in result.others[:SHOWN]:
-        places = differing([{**each.conditions, "seed": each.seed} for each in (result, other)])
-        differs = [f"{short_name(place)} {short(value)}" for place, (_, value) in places.items()]
+        apart = differing([{**each.conditions, "seed": each.seed} for each in (result, other)])
+        differs = [f"{short_name(path)} {short(value)}" for path, (_, value) in apart.items()]
         more = [f"{len(differs) - SHOWN} more"] if len(differs) > SHOWN else []
         further = len(other.metrics.keys() - result.metrics.keys())
         more += [counted(further, "further metric")] if further else []

@@ -40,8 +40,8 @@ class ImageValues:
 
     def rows(self, sample_ids: Sequence[str]) -> NDArray[np.float64]:
         """``(len(sample_ids), m)`` values of some images, in the requested order."""
-        place = {name: index for index, name in enumerate(self.sample_ids)}
-        chosen: NDArray[np.float64] = self.values[[place[name] for name in sample_ids]]
+        row_of = {name: index for index, name in enumerate(self.sample_ids)}
+        chosen: NDArray[np.float64] = self.values[[row_of[name] for name in sample_ids]]
         return chosen
 
 
@@ -170,7 +170,7 @@ def read_values(path: Path) -> ImageValues:
     return ImageValues(list(table), keys, values)
 
 
-def _value(text: str, key: str, ends: tuple[float, float], place: str) -> float:
+def _value(text: str, key: str, ends: tuple[float, float], line: str) -> float:
     """A number, or NaN for an empty cell."""
     if not text:
         return math.nan
@@ -179,7 +179,7 @@ def _value(text: str, key: str, ends: tuple[float, float], place: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"Expected {place} to hold finite numbers or empty cells, but got {text!r:.60}.")
+        raise ValueError(f"Expected {line} to hold finite numbers or empty cells, but got {text!r:.60}.")
     if not ends[0] <= value <= ends[1]:
-        raise ValueError(f"Expected {place} to hold a {key} from {ends[0]:.4g} to {ends[1]:.4g}, but got {text}.")
+        raise ValueError(f"Expected {line} to hold a {key} from {ends[0]:.4g} to {ends[1]:.4g}, but got {text}.")
     return value

@@ -32,10 +32,10 @@ def own_notes(group: Group) -> list[str]:
     """Which evaluations were read, how runs were averaged, and what does not apply, is undefined or not the same."""
     notes = [*_read(group), *_averaged(group), *_missing(group)]
     incidentals = [{**result.conditions, **result.incidentals} for result in group.results]
-    for place, values in differing(incidentals).items():
-        if place != "train_seed":  # named with the folds
+    for path, values in differing(incidentals).items():
+        if path != "train_seed":  # named with the folds
             compared = " vs ".join(dict.fromkeys(map(short, values)))
-            notes.append(f"not the same in all runs: {short_name(place)}: {compared}")
+            notes.append(f"not the same in all runs: {short_name(path)}: {compared}")
     if not all(result.is_recorded for result in group.results):
         notes.append(
             "not recorded, so runs may differ in them: arguments of the model, phases, epochs, batch size, precision, "

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protometry.command_line.messages import did_you_mean
-from protometry.reports.results.differences import places, short_name, without, words_apart
+from protometry.reports.results.differences import paths, short_name, without, words_apart
 from protometry.reports.results.metrics_json import Measured, Result
 from protometry.reports.tables.names import group_name, run_names
 
@@ -156,7 +156,7 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = (), by_dataset:
     """
     for name in across:
         if all(without(result.conditions, [name]) == result.conditions for result in results):
-            known = [short_name(place) for result in results for place in places(result.conditions)]
+            known = [short_name(path) for result in results for path in paths(result.conditions)]
             near = did_you_mean(name, known)
             raise ValueError(f"Expected argument `across` to name conditions of these runs, but got {name!r}.{near}")
     names, members = run_names(results), dict[str, list[int]]()
@@ -173,10 +173,10 @@ def groups_of(results: Sequence[Result], across: Sequence[str] = (), by_dataset:
 
 def _refuse_repeats(group: Sequence[Result]) -> None:
     """Two evaluations of one model are not two runs."""
-    seen: dict[tuple[str, str], Result] = {}
+    read: dict[tuple[str, str], Result] = {}
     for result in group:
         for key in result.metrics:
-            first = seen.setdefault((str(result.run.resolve()), key), result)
+            first = read.setdefault((str(result.run.resolve()), key), result)
             if first is not result:
                 raise ValueError(
                     f"Expected every run to give {key} once under the same conditions, but got {first.path} and "

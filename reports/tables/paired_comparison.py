@@ -101,7 +101,7 @@ def compare(
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
     """The conditions in which two results differ."""
     facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
-    return {place: (a, b) for place, (a, b) in differing(facts).items() if place != "folds"}
+    return {path: (a, b) for path, (a, b) in differing(facts).items() if path != "folds"}
 
 
 def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:
@@ -112,15 +112,15 @@ def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -
             + did_you_mean(unknown[0], MUST_AGREE)
         )
     refused = {
-        place: pair
-        for place, pair in differing.items()
-        if _must_agree(place)
-        and place.split(".")[0] not in across
-        and ("." in place or all(value not in (None, NOT_STATED) for value in pair))
+        path: pair
+        for path, pair in differing.items()
+        if _must_agree(path)
+        and path.split(".")[0] not in across
+        and ("." in path or all(value not in (None, NOT_STATED) for value in pair))
     }
     if refused:
-        got = ", ".join(f"{place} {short(one)} and {short(other)}" for place, (one, other) in refused.items())
-        tops = list(dict.fromkeys(place.split(".")[0] for place in refused))
+        got = ", ".join(f"{path} {short(one)} and {short(other)}" for path, (one, other) in refused.items())
+        tops = list(dict.fromkeys(path.split(".")[0] for path in refused))
         flags = " ".join(f"--across+={name}" for name in tops)
         raise ValueError(
             f"Expected both runs to agree in {', '.join(tops)}, but got {got}. If that difference is what you "
@@ -158,13 +158,13 @@ def _shared(first: ImageValues, second: ImageValues, common: bool) -> list[str]:
     return shared
 
 
-def _must_agree(place: str) -> bool:
-    return place.split(".")[0] in MUST_AGREE
+def _must_agree(path: str) -> bool:
+    return path.split(".")[0] in MUST_AGREE
 
 
 def _differing_notes(differing: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    places = zip(differing, named(differing), strict=True)
-    marked = [f"**{text}**" if _must_agree(place) else text for place, text in places]
+    paths = zip(differing, named(differing), strict=True)
+    marked = [f"**{text}**" if _must_agree(path) else text for path, text in paths]
     return [f"A and B differ in: {'; '.join(marked)}"] if marked else []
 
 

@@ -79,9 +79,9 @@ def paired(
         low, high = difference_interval(b - a)
         p_values = sign_flip_test(b - a, draws, seed)
         means = [each.mean(axis=0) if len(rows) else np.full(len(indices), np.nan) for each in (a, b, b - a)]
-        for place, index in enumerate(indices):
-            mean_a, mean_b, difference = (float(mean[place]) for mean in means)
-            bounds, p = (float(low[place]), float(high[place])), float(p_values[place])
+        for column, index in enumerate(indices):
+            mean_a, mean_b, difference = (float(mean[column]) for mean in means)
+            bounds, p = (float(low[column]), float(high[column])), float(p_values[column])
             by_index[index] = Paired(keys[index], mean_a, mean_b, difference, *bounds, p, p, len(rows))
     ordered = [by_index[index] for index in range(len(keys))]
     corrected = holm(np.array([entry.p_value for entry in ordered]))

@@ -183,7 +183,8 @@ def _quoted_record(title: str, group: Group, match: Match) -> dict[str, Any]:
     number, ours, cell = match.record, _record(group, match.key), quoted(match.record)
     notes = [*cell.marks, *(f"† {difference}" for difference in match.differences)]
     notes += [f"{name}={value}" for name, value in number.key_qualifiers.items()]
-    known = {"name": title, "model": number.model, "mean": cell.value, "sd": cell.sd, "n": cell.n, "runs": []}
-    known |= {"note": "; ".join([*notes, *filter(None, [number.remark])]), "dataset": number.dataset}
+    known: dict[str, Any] = {"name": title, "model": number.model, "dataset": number.dataset, "runs": []}
+    known |= {"mean": cell.value, "sd": cell.sd, "n": cell.n}
+    known |= {"note": "; ".join([*notes, *filter(None, [number.remark])])}
     known |= {name: ours[name] for name in ("metric", "unit", "higher_is_better")}
     return dict.fromkeys(ours) | known

@@ -8,7 +8,7 @@ import pytest
 
 from protometry.reports.html import Limits, build_comparison, build_report
 from tests.lightning_modules.registry import tiny_birds
-from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
+from tests.reports.evaluated import comparison_of, evaluation_files, explained_of
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +24,7 @@ def evaluated(name):
     """A model and what its evaluation found; its first class has a hostile name."""
     birds = tiny_birds()
     names = [HOSTILE, *birds.class_names[1:]]
-    return subject_of(name, birds, 64, class_names=names), evaluation_files(model=name, metrics=METRICS)
+    return explained_of(name, birds, 64, class_names=names), evaluation_files(model=name, metrics=METRICS)
 
 
 @pytest.fixture(scope="session", params=NAMES)

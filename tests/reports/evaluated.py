@@ -93,7 +93,7 @@ def parsed(text):
     return {row[0].split(" ")[0]: dict(zip(header, row, strict=True)) for row in body}
 
 
-def subject_of(name, birds, size=48, task="multiclass", **options):
+def explained_of(name, birds, size=48, task="multiclass", **options):
     """An untrained model of eight classes, or of the labels of multilabel data."""
     torch.manual_seed(3)
     several = {} if task == "multiclass" else {"task": task}

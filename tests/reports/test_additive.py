@@ -95,8 +95,8 @@ def test_100_images_of_every_model(name):
     model = MODELS[name](num_classes=4, image_size=(32, 32)).eval()
     images = torch.rand(100, 3, *model.image_size)
     with torch.no_grad():
-        seen = model(images)
-    tables = additive_tables(model, seen, [list(range(3))] * 100)
+        outputs = model(images)
+    tables = additive_tables(model, outputs, [list(range(3))] * 100)
     for row in tables:
         for table in row:
             table.check("page", "image", "class")

@@ -38,8 +38,8 @@ def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch
 
     def scans(model, data):
         before = len(scanned)
-        subject = ExplainedModel(model, data, size=48)
-        best = best_similarities(subject.sources).tolist()
+        explained = ExplainedModel(model, data, size=48)
+        best = best_similarities(explained.sources).tolist()
         return len(scanned) - before, best
 
     def built(**options):

@@ -31,25 +31,25 @@ def built(name, **options):
 @pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet", "BagNet", "PosthocCBM hybrid", "QPM ternary"])
 def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     model, sample = built(name), birds.dataset("test")[0]
-    subject = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
-    (explained,) = subject.explain([{**sample, "uncropped": True}], most=3)
-    page = standalone_page(explained, subject)
+    explained = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
+    (image,) = explained.explain([{**sample, "uncropped": True}], most=3)
+    page = standalone_page(image, explained)
     assert page.count('class="caution">The model was trained on crops') == 1
     assert re.search(r"<title>[^<]*: predicted [^<]*, [\d.]+ %", page)
-    assert (subject._reference is not None) == (name in ("ProtoPNet", "ProtoTree", "PIPNet"))
+    assert (explained._reference is not None) == (name in ("ProtoPNet", "ProtoTree", "PIPNet"))
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
     assert page.count("<img ") == page.count("alt=")
     assert not re.search(r'(src|href)="(?!data:image/webp|#main)', page)
-    assert all(len(rows) <= 3 for _, rows in explained.tables)
+    assert all(len(rows) <= 3 for _, rows in image.tables)
     assert ("logit of" in page) == (name != "ProtoTree")
     assert ("residual, not from units" in page) == ("hybrid" in name)
-    assert page == standalone_page(explained, subject)
-    picture = explained_figure(explained, subject)
+    assert page == standalone_page(image, explained)
+    picture = explained_figure(image, explained)
     assert picture.width > 5 * 48
-    (cropped,) = subject.explain([sample], most=3)
-    assert picture.height == explained_figure(cropped, subject).height + LINE  # of the caution
-    assert picture.tobytes() == explained_figure(replace(cropped, uncropped=True), subject).tobytes()
+    (cropped,) = explained.explain([sample], most=3)
+    assert picture.height == explained_figure(cropped, explained).height + LINE  # of the caution
+    assert picture.tobytes() == explained_figure(replace(cropped, uncropped=True), explained).tobytes()
 
 
 def test_a_projected_prototype_stands_for_its_patch_until_it_changes(birds, monkeypatch):
@@ -108,19 +108,19 @@ def test_flags_of_other_classes_own_ones_that_speak_against_and_flat_maps(birds)
 def test_an_image_that_nothing_speaks_for(birds):
     model = built("PIPNet")
     model.score_threshold.fill_(2.0)  # above every score
-    (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
-    assert explained.abstains
-    assert "the model abstains" in standalone_page(explained, subject)
+    (image,) = (explained := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
+    assert image.abstains
+    assert "the model abstains" in standalone_page(image, explained)
 
 
 def test_a_tree_that_was_pruned_to_one_leaf(birds):
     model = built("ProtoTree")
     model.tree.route.fill_(LEFT)
     model.prototypes.active.fill_(False)
-    (explained,) = (subject := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
-    assert [rows for _, rows in explained.tables] == [[], [], []]
-    assert explained_figure(explained, subject).mode == "RGB"
-    assert "absent" not in standalone_page(explained, subject).split("</style>")[1]
+    (image,) = (explained := ExplainedModel(model, birds, size=48)).explain([birds.dataset("test")[0]])
+    assert [rows for _, rows in image.tables] == [[], [], []]
+    assert explained_figure(image, explained).mode == "RGB"
+    assert "absent" not in standalone_page(image, explained).split("</style>")[1]
 
 
 def test_bad_input(birds):

@@ -28,10 +28,10 @@ def test_a_report_is_of_its_model_whatever_batches_either_has(budget, batch):
     model = DecidesByForward(backbone={"name": "bagnet9", "width": 16}, num_classes=8, image_size=(32, 32)).eval()
     evaluation = run_engine(engine, model, data, batch_size=5)
     request = {"split": "test", "limit": None, "metrics": evaluation.metrics, "protocol": evaluation.protocol}
-    seen, dataset = scan_evaluated(model, data, request)
-    assert seen.sample_ids == list(dataset.sample_ids)
+    outputs, dataset = scan_evaluated(model, data, request)
+    assert outputs.sample_ids == list(dataset.sample_ids)
     entry = evaluation.metrics["general/accuracy"]
-    right = {name: float(value) for name, value in zip(seen.sample_ids, seen.correct, strict=True)}
+    right = {name: float(value) for name, value in zip(outputs.sample_ids, outputs.correct, strict=True)}
     by_key = {int(sample["sample_key"]): right[sample["sample_id"]] for sample in dataset}
     assert by_key == {key: columns["general/accuracy"] for key, columns in evaluation.images.items()}
     request["metrics"] = {"general/accuracy": entry | {"value": (entry["value"] * 16 + 1) / 16}}

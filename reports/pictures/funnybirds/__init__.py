@@ -17,17 +17,17 @@ TITLES = {"ssm": "summed similarity maps", "bb": "bounding boxes"}
 
 def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """The spider plot, and parts with summed maps, boxes and what was evaluated side by side."""
-    metrics, explainer, subject = evaluated.metrics, evaluated.class_explainer, evaluated.subject
+    metrics, explainer, explained = evaluated.metrics, evaluated.class_explainer, evaluated.explained
     if explainer is None or "funnybirds/sd" not in metrics:
         return {}
     title, pictures = TITLES.get(explainer.key, explainer.key), {}
-    if spider := spider_plot(metrics, f"{type(subject.model).__name__}, {title}"):
+    if spider := spider_plot(metrics, f"{type(explained.model).__name__}, {title}"):
         pictures["spider"] = to_picture(spider)
     explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
     by_title = {TITLES.get(key, key): protocol for key, protocol in explainers.items()}
     chosen = {title: float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))}
-    dataset = subject.datamodule.dataset(evaluated.split)
-    return pictures | part_pictures(subject, dataset, by_title, chosen)
+    dataset = explained.datamodule.dataset(evaluated.split)
+    return pictures | part_pictures(explained, dataset, by_title, chosen)
 
 
 FAMILY = PictureFamily(

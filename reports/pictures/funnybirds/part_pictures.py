@@ -25,12 +25,12 @@ FILLED, EMPTY = "#404040", "#c0c0c0"
 
 
 def part_pictures(
-    subject: ExplainedModel, dataset: Any, explainers: Mapping[str, Explainer], chosen: Mapping[str, float]
+    explained: ExplainedModel, dataset: Any, explainers: Mapping[str, Explainer], chosen: Mapping[str, float]
 ) -> dict[str, Image.Image]:
     """Two pictures of the same four images, a column for each explainer.
 
     Args:
-        subject: the model and its data.
+        explained: the model and its data.
         dataset: with the interface ``InterventionDataset``.
         explainers: title -> explainer of classes that supports the model.
         chosen: title -> the threshold at which completeness is reported; NaN if it is not or is undefined.
@@ -40,9 +40,9 @@ def part_pictures(
         ``important_parts``, P_t for several t next to the minimal sufficient sets, as figure 4 of Opłatek et al.
         (2024).
     """
-    codes = subject.datamodule.tables.label_map_codes
-    birds = read_birds(subject.model, dataset, codes, explainers, min(IMAGES, len(dataset)))
-    titles, parts = [_title(bird, subject.class_names) for bird in birds], list(dataset.parts)
+    codes = explained.datamodule.tables.label_map_codes
+    birds = read_birds(explained.model, dataset, codes, explainers, min(IMAGES, len(dataset)))
+    titles, parts = [_title(bird, explained.class_names) for bird in birds], list(dataset.parts)
     importance = [
         [_drops(bird, parts), *(_importance(bird, title, e, parts) for title, e in bird.explained.items())]
         for bird in birds

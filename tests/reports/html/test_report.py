@@ -19,7 +19,7 @@ from protometry.reports.html.standalone_page import standalone_page
 from protometry.reports.html.tree_page import way
 from protometry.reports.scan import Scan, scan
 from tests.lightning_modules.registry import tiny_birds
-from tests.reports.evaluated import comparison_of, evaluation_files, subject_of
+from tests.reports.evaluated import comparison_of, evaluation_files, explained_of
 from tests.tiny_runs import ROOT
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"></script>'\u202eبط🐦" + "x" * 300
@@ -72,8 +72,8 @@ def content(folder):
 
 @pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "BagNet", "PosthocCBM hybrid"])
 def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_path):
-    subject = subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]])
-    folder = build_report(subject, files(), tmp_path / "report", LIMITS).parent
+    explained = explained_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]])
+    folder = build_report(explained, files(), tmp_path / "report", LIMITS).parent
     pages = pages_of(folder)
     assert ("tree.html" in pages) == (name == "ProtoTree")
     assert ("units.html" in pages) == (name != "BagNet")
@@ -83,7 +83,7 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
     if name != "ProtoPNet":
         return
     before = content(folder)
-    build_report(subject_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]]), files(), folder, LIMITS)
+    build_report(explained_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]]), files(), folder, LIMITS)
     assert content(folder) == before
 
 
@@ -92,7 +92,7 @@ def test_two_models_side_by_side(birds, tmp_path):
     compared = comparison_of(names, tmp_path, (6, 5, 4, 3, 2, 1), "a/b", HOSTILE)
     collected = []
     for _ in range(2):
-        evaluated = [(subject_of(name, birds), files()) for name in names]
+        evaluated = [(explained_of(name, birds), files()) for name in names]
         folder = build_comparison(evaluated, compared, tmp_path / "pages", Limits(images=3)).parent
         collected.append(content(folder))
     assert collected[0] == collected[1]
@@ -110,31 +110,31 @@ def test_two_models_side_by_side(birds, tmp_path):
 def test_several_labels_per_image_are_right_only_together(tmp_path):
     data = tiny_birds(task="attributes")
     names, ids = [HOSTILE, *data.class_names[1:]], data.dataset("test").sample_ids
-    model = subject_of("ProtoPNet", data, task="multilabel").model
+    model = explained_of("ProtoPNet", data, task="multilabel").model
     logits = scan(model, data, "test").logits
     model.decision_threshold.fill_(logits.median())
     above = logits > model.decision_threshold
-    subject, seen = ExplainedModel(model, data, size=48, class_names=names), scan(model, data, "test")
-    assert seen.predictions == [tuple(row.nonzero().flatten().tolist()) for row in above]
-    assert not any(seen.correct)
-    assert all(replace(seen, labels=seen.predictions).correct)
-    image = subject.explain([data.dataset("test")[0]])[0]
-    assert (image.predictions, image.label, image.correct) == (seen.predictions[0], seen.predicted[0], False)
-    assert image.mistakes == subject.mistakes(seen.predictions[0], seen.labels[0])
-    assert subject.mistakes([1, 2, 3], [2, 4]) == (("missing", names[4]), ("surplus", f"{names[1]}, {names[3]}"))
+    explained, outputs = ExplainedModel(model, data, size=48, class_names=names), scan(model, data, "test")
+    assert outputs.predictions == [tuple(row.nonzero().flatten().tolist()) for row in above]
+    assert not any(outputs.correct)
+    assert all(replace(outputs, labels=outputs.predictions).correct)
+    image = explained.explain([data.dataset("test")[0]])[0]
+    assert (image.predictions, image.label, image.correct) == (outputs.predictions[0], outputs.predicted[0], False)
+    assert image.mistakes == explained.mistakes(outputs.predictions[0], outputs.labels[0])
+    assert explained.mistakes([1, 2, 3], [2, 4]) == (("missing", names[4]), ("surplus", f"{names[1]}, {names[3]}"))
     assert {flag for _, rows in image.tables for row in rows for flag in row.flags} & {
         "of another label", "of another class"} == {"of another label"}  # fmt: skip
     entry = {"ci95": [None, None], "unit": "fraction", "higher_is_better": True, "n": 8}
     with pytest.raises(ValueError, match="gets 3 of 8 images right, but this one gets 0 of 8"):
-        build_report(subject, files(metrics={"general/accuracy": {**entry, "value": 3 / 8}}), tmp_path / "other")
+        build_report(explained, files(metrics={"general/accuracy": {**entry, "value": 3 / 8}}), tmp_path / "other")
     measured = files(metrics={"general/accuracy": {**entry, "value": 0.0}})
-    pages = pages_of(build_report(subject, measured, tmp_path / "report", LIMITS).parent)
+    pages = pages_of(build_report(explained, measured, tmp_path / "report", LIMITS).parent)
     assert "8 of 8 images are wrong" in pages["errors.html"]
     assert re.search(r"missing in images.*<td class=\"n\">\d", pages["errors.html"], re.DOTALL)
     assert "images get exactly their labels" in pages["index.html"]
     assert "taken for" not in "".join(pages.values())
-    assert f"the label with the largest logit, {names[image.label]}" in standalone_page(image, subject)
-    sides = [(subject, measured), (subject_of("BagNet", data, task="multilabel"), measured)]
+    assert f"the label with the largest logit, {names[image.label]}" in standalone_page(image, explained)
+    sides = [(explained, measured), (explained_of("BagNet", data, task="multilabel"), measured)]
     compared = replace(comparison_of(["ProtoPNet", "BagNet"], tmp_path, range(8), "a/b", HOSTILE), shared=ids)
     first = build_comparison(sides, compared, tmp_path / "pages", Limits(images=3)).read_text("utf-8")
     assert re.search(r"Both are wrong, each in its own way</th><td class=\"n\">8</td>", first)
@@ -142,9 +142,9 @@ def test_several_labels_per_image_are_right_only_together(tmp_path):
 
 def test_who_abstains_is_ahead_by_nothing(tmp_path):
     data = tiny_birds()
-    subject = subject_of("PIPNet", data)
-    subject.model.score_threshold.fill_(2.0)  # above every score
-    folder = build_report(subject, files(), tmp_path / "report", LIMITS).parent
+    explained = explained_of("PIPNet", data)
+    explained.model.score_threshold.fill_(2.0)  # above every score
+    folder = build_report(explained, files(), tmp_path / "report", LIMITS).parent
     errors = (folder / "errors.html").read_text("utf-8")
     assert errors.count('<div class="grey">nothing <span') == 3
     assert "ahead by" not in errors
@@ -157,7 +157,7 @@ def test_who_abstains_is_ahead_by_nothing(tmp_path):
 def test_a_foreign_folder_is_left_alone(birds, tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(FileExistsError, match="to be free or to hold an earlier report"):
-        build_report(subject_of("BagNet", birds), files(), tmp_path, LIMITS)
+        build_report(explained_of("BagNet", birds), files(), tmp_path, LIMITS)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -168,7 +168,7 @@ def test_two_reports_do_not_share_a_folder(birds, tmp_path):
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
         other.stdout.readline()
         with pytest.raises(ValueError, match=r"Expected no other process in .*report, but process"):
-            build_report(subject_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
+            build_report(explained_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
         other.stdin.close()
     assert not (tmp_path / "report").exists()
 
@@ -180,65 +180,67 @@ def test_limits_are_not_negative(name):
 
 
 def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path, monkeypatch):
-    subject = subject_of("ProtoPNet", birds)
-    table = subject.model.units()
+    explained = explained_of("ProtoPNet", birds)
+    table = explained.model.units()
     weight = table.weight.detach().clone()
     weight[:, 1] += 0.5
-    monkeypatch.setattr(subject.model, "units", lambda: replace(table, weight=weight))
+    monkeypatch.setattr(explained.model, "units", lambda: replace(table, weight=weight))
     with pytest.raises(ValueError, match=r"on the image page, for image test/\d+ and class bird \d, to"):
-        build_report(subject, files(), tmp_path / "report", LIMITS)
+        build_report(explained, files(), tmp_path / "report", LIMITS)
     assert not (tmp_path / "report" / "manifest.json").exists()
     (tmp_path / "report" / "mynotes.html").write_text("mine")
-    build_report(subject_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
+    build_report(explained_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
     (tmp_path / "report" / "mynotes.html").rename(tmp_path / "mynotes.html")  # it was left alone
-    pages_of(build_report(subject_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent)
+    pages_of(
+        build_report(explained_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent
+    )
     weight[0, 1] += 0.5  # the same for all classes would change nothing above their mean
-    subject.units = replace(table, weight=weight)
+    explained.units = replace(table, weight=weight)
     with pytest.raises(ValueError, match="page of class bird 0 to sum to its mean logit"):
-        class_sheet(subject, scan(subject.model, birds, "test"), 0)
+        class_sheet(explained, scan(explained.model, birds, "test"), 0)
 
 
 def test_the_report_is_of_the_model_that_was_evaluated(birds, tmp_path):
-    subject = subject_of("BagNet", birds)
-    right = sum(scan(subject.model, birds, "test").correct)
+    explained = explained_of("BagNet", birds)
+    right = sum(scan(explained.model, birds, "test").correct)
     entry = {"ci95": [None, None], "unit": "fraction", "higher_is_better": True}
     for value, expected in ((right / 8, None), ((right + 1) / 8, f"gets {right + 1} of 8 images right, but this one")):
         changed = files(metrics={"general/accuracy": {**entry, "value": value, "n": 8}})
         if expected is None:
-            build_report(subject, changed, tmp_path / "report", LIMITS)
+            build_report(explained, changed, tmp_path / "report", LIMITS)
             continue
         with pytest.raises(ValueError, match=expected):
-            build_report(subject, changed, tmp_path / "report", LIMITS)
+            build_report(explained, changed, tmp_path / "report", LIMITS)
 
 
 def test_a_wrong_leaf_is_found(birds):
-    subject = subject_of("ProtoTree", birds)
-    (image,) = subject.explain([birds.dataset("test")[0]])
-    steps, leaf, reach = way(subject, image)
+    explained = explained_of("ProtoTree", birds)
+    (image,) = explained.explain([birds.dataset("test")[0]])
+    steps, leaf, reach = way(explained, image)
     assert len(steps) == 5
     assert 0 < reach < 1
     assert leaf.classes[0][1] == pytest.approx(torch.tensor([4.0, *[0.0] * 7]).softmax(dim=0)[0].item())
-    subject.model.tree.leaf_logits += torch.arange(8.0)
+    explained.model.tree.leaf_logits += torch.arange(8.0)
     with pytest.raises(ValueError, match="Expected the leaves on the page of image test/00000"):
-        way(subject, image)
+        way(explained, image)
 
 
 def test_wrong_images_come_first_and_classes_in_turn():
     logits = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1, 2, 0, 0]]
     labels = [(0,), (0,), (1,), (2,), (2,), (1,), (0,)]
-    seen = Scan([str(i) for i in range(7)], labels, logits, logits)
-    assert [seen.labels[row] for row in choose_images(seen, 4)] == [(1,), (2,), (0,), (1,)]
-    assert len(choose_images(seen, 100)) == 7
-    silent = replace(seen, logits=torch.zeros(7, 3))
+    outputs = Scan([str(i) for i in range(7)], labels, logits, logits)
+    assert [outputs.labels[row] for row in choose_images(outputs, 4)] == [(1,), (2,), (0,), (1,)]
+    assert len(choose_images(outputs, 100)) == 7
+    silent = replace(outputs, logits=torch.zeros(7, 3))
     assert not any(silent.correct)  # without a decision nothing is right
 
 
 def test_units_are_shown_by_what_they_decide(birds):
-    subject = subject_of("ProtoPNet", birds)
+    explained = explained_of("ProtoPNet", birds)
     scores, logits = torch.zeros(2, 16, dtype=torch.float64), torch.zeros(2, 8, dtype=torch.float64)
     scores[0, :3], logits[:, 0] = torch.tensor([2.0, 4.0, 8.0]), 1  # both images are taken for the first class
     # weights of 1 for the two prototypes of a class and -1/2 for others, mean -5/16: 21/16 and -3/16 above it
-    result = decided(subject, Scan(["a", "b"], [(0,), (0,)], logits, scores))
+    result = decided(explained, Scan(["a", "b"], [(0,), (0,)], logits, scores))
     assert result[:4].tolist() == [21 / 16, 42 / 16, 12 / 16, 0]
     assert choose_units(result, 16) == [1, 0, 2]
     assert choose_units(result, 2) == [1, 0]
@@ -246,5 +248,5 @@ def test_units_are_shown_by_what_they_decide(birds):
 
 def test_scan_leaves_the_loaders_as_they_were(birds):
     before = birds.loading
-    seen = scan(subject_of("BagNet", birds).model, birds, "projection", 10)
-    assert (len(seen.sample_ids), birds.loading) == (10, before)
+    outputs = scan(explained_of("BagNet", birds).model, birds, "projection", 10)
+    assert (len(outputs.sample_ids), birds.loading) == (10, before)

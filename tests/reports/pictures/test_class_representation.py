@@ -57,9 +57,9 @@ def test_pictures_of_many_features_and_of_what_was_measured():
     def pictures(keys, units):
         data = SimpleNamespace(tables=tables)
         own = {"concept_names": ["a long name", "eye"]}  # of the model, whatever the data name
-        subject = SimpleNamespace(units=units, class_names=CLASSES, datamodule=data, **own)
-        subject.concept_name = partial(ExplainedModel.concept_name, subject)
-        return class_pictures(Evaluated(subject, dict.fromkeys(keys), {}, "test", []))
+        explained = SimpleNamespace(units=units, class_names=CLASSES, datamodule=data, **own)
+        explained.concept_name = partial(ExplainedModel.concept_name, explained)
+        return class_pictures(Evaluated(explained, dict.fromkeys(keys), {}, "test", []))
 
     tables = ClassTables(class_attributes=ATTRIBUTES, attribute_names=NAMES)
     assert list(pictures(KEYS, units)) == ["class_features", "nearest_classes"]

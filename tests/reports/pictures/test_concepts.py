@@ -59,10 +59,10 @@ def model(images):
 
 def evaluation(dataset, named):
     units = UnitTable("concept", torch.ones(3, dtype=torch.bool), torch.ones(3, 2) > 0, "max", weight=torch.ones(2, 3))
-    subject = SimpleNamespace(
+    explained = SimpleNamespace(
         model=model, units=units, class_names=["first", "second"], datamodule=SimpleNamespace(tables=TABLES)
     )
-    return Evaluated(subject, {}, {}, "test", dataset, named)
+    return Evaluated(explained, {}, {}, "test", dataset, named)
 
 
 def test_panels():
@@ -75,14 +75,14 @@ def test_panels():
     picture = concept_pictures(evaluated)["concept_panels"]
     step_x, step_y, top = TILE + 2 * GAP, TILE + 2 * LINE + GAP, 24
     assert picture.width == (SHOWN + 2) * step_x
-    marks, seen = [], []
+    marks, outputs = [], []
     for column in range(1, 3):
         left, base = GAP + column * step_x, top + TILE
         marks.append(colours(picture, (left, base, left + 14, base + 14)) & {rgb(PRESENT), rgb(ABSENT)})
         region = (left, top + step_y, left + TILE, top + step_y + TILE)
-        seen.append([picture.crop(region).getpixel((x, x)) == (64, 64, 64) for x in (9, TILE - 9)])
+        outputs.append([picture.crop(region).getpixel((x, x)) == (64, 64, 64) for x in (9, TILE - 9)])
     assert marks == [{rgb(ABSENT)}, {rgb(PRESENT)}]  # the tail is first, and not there
-    assert seen == [[False, True], [True, False]]  # where the map is high, the image shows
+    assert outputs == [[False, True], [True, False]]  # where the map is high, the image shows
     rings = [
         (255, 255, 255) in colours(picture, (GAP + column * step_x, top, GAP + column * step_x + TILE, top + TILE))
         for column in range(1, 3)

@@ -112,8 +112,8 @@ def colours_along(picture, x, y, width):
 def test_where_it_is_drawn(model):
     names = ["zero", "one", "two"]
     data = SimpleNamespace(tables=SimpleNamespace(label_map_codes=CODES))
-    subject = SimpleNamespace(model=model, class_names=names, datamodule=data)
-    pictures = part_pictures(subject, Squares(), {"planted": Planted()}, {"planted": 0.25})
+    explained = SimpleNamespace(model=model, class_names=names, datamodule=data)
+    pictures = part_pictures(explained, Squares(), {"planted": Planted()}, {"planted": 0.25})
     assert {"spider", *pictures} == set(FAMILY.captions)  # for their page of the report
     bars, cells = pictures["part_importance"], pictures["important_parts"]
     top = HEADER + SIDE + 4 * LINE + LINE // 2
