@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+from matplotlib import colormaps
 from PIL import ImageColor
 from torch import Tensor
 
 from protometry.explanations.views import AGAINST, FOR, WHITE
 
-# nine equidistant colours of viridis (van der Walt and Smith 2015, CC0), interpolated linearly
-VIRIDIS = ("#440154", "#472c7a", "#3b518b", "#2c718e", "#21908d", "#27ad81", "#5cc863", "#aadc32", "#fde725")
+VIRIDIS = torch.tensor(colormaps["viridis"](range(256))[:, :3], dtype=torch.float32)  # van der Walt and Smith 2015
+AGAINST_AND_FOR = torch.tensor([ImageColor.getrgb(colour) for colour in (AGAINST, WHITE, FOR)]).div(255)
 QUANTILE = 0.99  # of the absolute values of a map, which has the full colour; relevance has single very bright pixels
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 Box = tuple[int, int, int, int]
 WHITE, BLACK, BOX_COLOUR = "#ffffff", "#000000", "#ff8c00"
-FOR, AGAINST = "#d95f02", "#2155bd"  # the sign of a contribution or of a map, with and without colour vision
+FOR, AGAINST = "#d95f02", "#2155bd"  # orange and blue, of a contribution, weight or map, with and without colour vision
 GAP, CAPTION_SIZE, CAPTION_LINES, TITLE_SIZE, TAG_SIZE = 4, 12, 2, 16, 14
 
 

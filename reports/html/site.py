@@ -17,6 +17,7 @@ from markupsafe import Markup
 from PIL import Image
 from pydantic import Field
 
+from protometry.explanations.views import AGAINST, FOR
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.schema import Record, check_content, read_json
@@ -59,6 +60,7 @@ class Site:
         self._templates = jinja2.Environment(
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
+        self._templates.globals |= {"FOR": FOR, "AGAINST": AGAINST}
         self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}
 
     def img(self, picture: Image.Image, alt: str) -> Markup:

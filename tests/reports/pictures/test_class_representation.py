@@ -33,8 +33,8 @@ def test_the_matrix_has_a_column_for_every_feature_by_its_class():
     assert picture.width == NAME_WIDTH + 2 * CELL + GAP
     centres = [[(NAME_WIDTH + CELL * c + 7, top + CELL * r + 7) for c in range(2)] for r in range(3)]
     colours = [[picture.getpixel(centre) for centre in row] for row in centres]
-    white, full, half = (255, 255, 255), (33, 84, 189), (230, 149, 144)
-    assert colours == [[full, white], [white, half], [white, (144, 170, 222)]]  # the largest magnitude is 2
+    white, full, half = (255, 255, 255), (217, 95, 2), (144, 170, 222)
+    assert colours == [[full, white], [white, half], [white, (236, 175, 128)]]  # the largest magnitude is 2
 
 
 def test_the_nearest_classes_and_what_separates_them():
