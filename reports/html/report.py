@@ -94,7 +94,7 @@ def _overview(
         "index.html",
         "overview",
         result=result,
-        incomplete=incomplete_training(result["training"] or {}),
+        incomplete=incomplete_training(result["training"]),
         active=int(units.active.sum()),
         total=len(units.active),
         general=measured.get("general"),

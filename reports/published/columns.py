@@ -130,8 +130,7 @@ def names_of(result: Result) -> list[str]:
 
 
 def _arguments(result: Result) -> Mapping[str, Any]:
-    """Arguments of the model; none in results from before they were recorded."""
-    arguments: Mapping[str, Any] = (result.training or {}).get("model", {})
+    arguments: Mapping[str, Any] = result.training.get("model", {})
     return arguments
 
 

@@ -36,8 +36,7 @@ def differing(values: Sequence[Any], path: str = "") -> dict[str, list[Any]]:
     if all(value == values[0] for value in values):
         return {}
     if not all(isinstance(value, Mapping) for value in values):
-        plain = ["recorded" if UNRECORDED in values and isinstance(value, Mapping) else value for value in values]
-        return {path: plain}
+        return {path: list(values)}
     values_by_path: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for value in values for name in value):
         inner = [value.get(name, NOT_STATED) for value in values]
@@ -144,7 +143,7 @@ def listed_differences(results: Sequence[Result]) -> list[str]:
     lines = _lines([without(result.conditions, apart) for result in results], range(len(results)), pair)
     for model in dict.fromkeys(result.model for result in results):
         own = [index for index, result in enumerate(results) if result.model == model]
-        blocks = [results[index].training or {} for index in own]
+        blocks = [results[index].training for index in own]
         recorded = [{name: block.get(name, NOT_STATED) for name in ("model", "phases")} for block in blocks]
         lines += _lines([{"training": each} for each in recorded], own, pair)
     return lines

@@ -37,7 +37,7 @@ class Measured:
 
     Args:
         value: None where undefined.
-        reason: why the value is undefined; None where it is not, and in older files.
+        reason: why the value is undefined, else None.
     """
 
     value: float | None
@@ -60,9 +60,9 @@ class Result:
         protocol: how the numbers were made.
         metrics: by key, with their baselines as :func:`with_baselines` gives them.
         skipped: key -> why it is not applicable.
-        training: what decided the weights; None in a file from before that was recorded.
+        training: what decided the weights.
         other_data: what it was evaluated on, if not the run's data, else None.
-        timing: when it ended, which older files do not say, and how long it took.
+        timing: when it ended, and how long it took.
         others: the other evaluations of the run, where the run was named.
     """
 
@@ -79,7 +79,7 @@ class Result:
     protocol: dict[str, Any]
     metrics: dict[str, Measured]
     skipped: dict[str, str]
-    training: dict[str, Any] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
     other_data: dict[str, Any] | None = None
     timing: dict[str, Any] = field(default_factory=dict)
     others: tuple[Result, ...] = ()
@@ -98,7 +98,7 @@ class Result:
 
     @property
     def train_seed(self) -> int | None:
-        """Seed of the training, not of the perturbations; missing in older files."""
+        """Seed of the training, not of the perturbations."""
         seed: int | None = self.protocol.get("train_seed")
         return seed
 
@@ -125,28 +125,25 @@ class Result:
         }
 
     @property
-    def _training_conditions(self) -> dict[str, Any] | str:
+    def _training_conditions(self) -> dict[str, Any]:
         """The training without what may differ between seeds: how long early stopping let a complete one last."""
-        if self.training is None:
-            return UNRECORDED
         outcome = ("epochs", "phase") if self.training.get("complete") else ()
         return {name: value for name, value in self.training.items() if name not in outcome}
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the run says how it was trained; older checkpoints and files do not."""
-        return self.training is not None and "phases" in self.training
+        """Whether the run says how it was trained; released weights do not."""
+        return "phases" in self.training
 
     @property
     def incomplete_training(self) -> str | None:
         """Where the schedule was cut short, or None if it was not or nothing says so."""
-        return incomplete_training(self.training or {})
+        return incomplete_training(self.training)
 
     @property
     def incidentals(self) -> dict[str, Any]:
         """What two results may differ in and still be averaged."""
-        training = self.training or {}
-        lasted = {"epochs": training["epochs"]} if training.get("complete") else {}
+        lasted = {"epochs": self.training["epochs"]} if self.training.get("complete") else {}
         return {name: value for name, value in self.protocol.items() if name in _INCIDENTAL} | lasted
 
 
@@ -188,14 +185,14 @@ def read_metrics(file: Path) -> Result:
 
 
 def read_content(file: Path) -> dict[str, Any]:
-    """The content of a ``metrics.json``, with None for what files had not from the beginning.
+    """The content of a ``metrics.json``.
 
     Raises:
         ValueError: if the file is not strict JSON of this schema, naming every key that is wrong.
     """
-    content = read_json(file, REMEDY)
+    content: dict[str, Any] = read_json(file, REMEDY)
     check_content(MetricsFile, content, file, REMEDY)
-    return {"limit": None, "training": None, "other_data": None, **content}
+    return content
 
 
 def without_images(entry: Mapping[str, Any]) -> str:

@@ -108,7 +108,7 @@ def _asked(result: Result) -> str | None:
 def _precedence(result: Result, usual: Collection[str | None]) -> tuple[Any, ...]:
     whole = result.split == "test" and result.limit is None
     choice = {"last": 1, "best": 2}.get(Path(result.checkpoint).stem, 0)
-    newest = result.timing.get("ended", ""), result.path.stat().st_mtime_ns
+    newest = result.timing["ended"], result.path.stat().st_mtime_ns
     return not result.other_data, whole, choice, _asked(result) in usual, *newest
 
 

@@ -48,7 +48,7 @@ class Protocol(Record):
 
 
 class Training(Record):
-    """What decided the weights; all but the model may lack in files from before it was recorded."""
+    """What decided the weights; of released ones only the model is known."""
 
     model: dict[str, Any] | None = None
     phases: dict[str, dict[str, Any]] | None = None
@@ -66,10 +66,10 @@ class Training(Record):
 
 
 class Timing(Record):
-    """How long it took, and when it ended, which older files do not say."""
+    """How long it took, and when it ended."""
 
     images: Count
-    ended: str = ""
+    ended: str
 
 
 class OtherData(Record):
@@ -107,14 +107,14 @@ class MetricsFile(Record):
     split: Literal["test", "val"]
     seed: Count
     suite: list[str] = Field(default_factory=list)
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1)] | None
     model: str
     dataset: str
     fold: Count | None
     explainer: str | None
     protocol: Protocol
-    training: Training | None = None
-    other_data: OtherData | None = None
+    training: Training
+    other_data: OtherData | None
     metrics: dict[str, Entry]
     skipped: dict[str, str]
     timing: Timing

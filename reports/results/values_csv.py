@@ -146,14 +146,13 @@ def read_values(path: Path) -> ImageValues:
         rows = csv.reader(file, strict=True)
         try:
             header = next(rows, [])
-            if header[:1] != [first] or len(set(header)) < len(header):
-                raise ValueError(f"Expected {path} to start with {first} and distinct metrics, but got {header[:5]}.")
-            first_key = 1 + len(PREDICTION) * (header[1 : 1 + len(PREDICTION)] == PREDICTION)  # older files have none
-            if first_key == 1 and (there := [name for name in PREDICTION if name in header]):
+            start = [first, *PREDICTION] if path.stem == "images" else [first]
+            if header[: len(start)] != start or len(set(header)) < len(header):
                 raise ValueError(
-                    f"Expected {path} to hold the columns {', '.join(PREDICTION)} after {first}, or none of them, but "
-                    f"got {', '.join(there)}. Evaluate the run again."
+                    f"Expected {path} to start with {', '.join(start)} and distinct metrics, but got {header[:5]}. "
+                    "Evaluate the run again."
                 )
+            first_key = len(start)
             keys = header[first_key:]
             ranges = [range_of(key) for key in keys]
             for row in rows:

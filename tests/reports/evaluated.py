@@ -32,6 +32,8 @@ TRAINING = {
     "complete": True,
     "projected": True,
 }
+TIMING = {"seconds": 1.0, "images": 10, "images_per_second": 10.0, "ended": "2026-01-02T03:04:05+00:00"}
+PREDICTION = {"label": "jay", "prediction": "jay", "probability": 0.75, "correct": 1}
 CUT_SHORT = {"epochs": {"joint": 2}, "phase": "joint", "complete": False, "projected": False}
 
 
@@ -57,7 +59,8 @@ def content(metrics, skipped=None, protocol=None, training=None, **changes):
         "training": TRAINING | (training or {}),
         "metrics": {key: value if isinstance(value, dict) else entry(value) for key, value in metrics.items()},
         "skipped": skipped or {},
-        "timing": {"seconds": 1.0, "images": 10, "images_per_second": 10.0},
+        "other_data": None,
+        "timing": TIMING,
     } | changes
 
 
@@ -66,10 +69,10 @@ def write_run(folder, metrics, images=None, **changes):
     evaluation = folder / "evaluation"
     result = content(metrics, **changes)
     if images is not None:
-        result["timing"] |= {"images": len(images)}
+        result["timing"] = TIMING | {"images": len(images)}
     write_metrics(result, evaluation)
     if images is not None:
-        rows = {name: dict(zip(metrics, row, strict=True)) for name, row in sorted(images.items())}
+        rows = {name: PREDICTION | dict(zip(metrics, row, strict=True)) for name, row in sorted(images.items())}
         write_values(rows, evaluation / "images.csv", "sample_id")
     return folder
 
@@ -105,7 +108,7 @@ def evaluation_files(figures=None, **changes):
     """An evaluation that measured nothing; its facts stand on the first page of a report."""
     result = {
         **{"model": "Model", "dataset": "sketch_birds", "split": "test", "limit": None, "seed": 0, "fold": None},
-        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": None},
+        **{"checkpoint": "checkpoints/last.ckpt", "step": 3, "other_data": None, "training": {}},
         **{"metrics": {}, "skipped": {"a/b": "<b>no</b>"}, "timing": {"images": 8}, "protocol": {"train_seed": 0}},
     }
     return EvaluationFiles(result | changes, figures=figures or {})

@@ -69,7 +69,6 @@ OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
         ({}, {"step": 9, "other_data": OTHER}, "first"),
         ({"limit": 8}, {"other_data": OTHER}, "first"),
         ({"timing": ENDED}, {"timing": ENDED | {"ended": "2026-01-02T03:04:04+00:00"}}, "first"),
-        ({"timing": ENDED}, {"step": 9}, "first"),  # of an older file only the file system knows
     ],
 )
 def test_a_run_stands_for_its_newest_whole_evaluation_of_the_chosen_checkpoint(tmp_path, first, later, stands):
@@ -105,15 +104,6 @@ def test_a_further_evaluation_belongs_to_its_run(run):
 def test_a_file_outside_a_run_folder(tmp_path):
     (tmp_path / "mine.json").write_text(json.dumps(content({})))
     assert read(tmp_path / "mine.json").run == tmp_path
-
-
-def test_an_older_file_says_neither_variant_nor_limit(tmp_path):
-    run = write_run(tmp_path / "run", {"general/f1": 0.5})
-    text = json.loads((run / "evaluation" / "metrics.json").read_text())
-    del text["protocol"]["variant"], text["limit"]
-    rewrite(run, lambda _: json.dumps(text))
-    assert read(run).variant == "paper"
-    assert read(run).limit is None
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -208,6 +198,7 @@ def test_the_same_evaluation_twice(run):
             changed("metrics", {"general/f1": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}),
             "f1, lift.value`",
         ),
+        (lambda text: text.replace('"training": {', '"trained": {'), "it lacks `training`"),
         (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
         (changed("metrics", {"general/f1": entry(0.5, 0.9, 0.1)}), "`ci95` begins at 0.9, above its end at 0.1"),
         (changed("split", None), "`split`: input should be 'test' or 'val', got None"),

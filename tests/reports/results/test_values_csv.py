@@ -7,9 +7,8 @@ from protometry.callbacks.evaluation.predictions import Prediction
 from protometry.reports.results.values_csv import prediction_cells, read_values, write_values
 
 
-@pytest.mark.parametrize("prediction", [{}, prediction_cells(Prediction((0,), (1,), (0.75,)), ["=wren", "jay | x"])])
-def test_written_values_come_back(prediction, tmp_path):
-    """With the predictions before them, and without, as in files from before they were there."""
+def test_written_values_come_back(tmp_path):
+    prediction = prediction_cells(Prediction((0,), (1,), (0.75,)), ["=wren", "jay | x"])
     images = {
         "=1+1": {"x/y": -1.0, "z": 0.0},
         "b,1": {"x/y": 0.1 + 0.2, "z": float("nan")},
@@ -27,30 +26,36 @@ def test_written_values_come_back(prediction, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"to start with sample_id and distinct metrics, but got \[\]"),
-        ("id,x\n", "to start with sample_id"),
-        ("sample_id,x,x\n", "to start with sample_id and distinct metrics"),
-        ("sample_id,x\na,1\na,2\n", "Expected line 3 of .* to hold a new sample id"),
-        ("sample_id,x\na,1,2\n", "Expected line 2 of .* and 1 values"),
-        ("sample_id,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
-        ("sample_id,x\na,inf\n", "but got 'inf'"),
-        ("sample_id,x\na,one\n", "but got 'one'"),
-        ("sample_id,label,correct\na,jay,1\n", "columns label, prediction, .* or none of them, but got label, correct"),
+        ("", r"to start with unit and distinct metrics, but got \[\]"),
+        ("id,x\n", "to start with unit"),
+        ("unit,x,x\n", "to start with unit and distinct metrics"),
+        ("unit,x\na,1\na,2\n", "Expected line 3 of .* to hold a new unit"),
+        ("unit,x\na,1,2\n", "Expected line 2 of .* and 1 values"),
+        ("unit,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
+        ("unit,x\na,inf\n", "but got 'inf'"),
+        ("unit,x\na,one\n", "but got 'one'"),
         (
-            "sample_id,general/accuracy\na,5.0\n",
+            "unit,general/accuracy\na,5.0\n",
             "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0",
         ),
-        (b"sample_id,x\n\xe9,1\n", "images.csv to be a table in UTF-8, but 'utf-8' codec can't decode"),
-        (f'sample_id,x\n"{"a" * 200_000}",1\n', "images.csv to be a table in UTF-8, but field larger than"),
+        (b"unit,x\n\xe9,1\n", "units.csv to be a table in UTF-8, but 'utf-8' codec can't decode"),
+        (f'unit,x\n"{"a" * 200_000}",1\n', "units.csv to be a table in UTF-8, but field larger than"),
     ],
 )
 def test_wrong_files(tmp_path, text, message):
-    path = tmp_path / "images.csv"
+    path = tmp_path / "units.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
         read_values(path)
 
 
-def test_an_older_evaluation_has_none(tmp_path):
+def test_images_without_predictions_are_evaluated_again(tmp_path):
+    path = tmp_path / "images.csv"
+    path.write_text("sample_id,label,correct\na,jay,1\n")
+    with pytest.raises(ValueError, match=r"to start with sample_id, label, prediction, .*Evaluate the run again"):
+        read_values(path)
+
+
+def test_there_may_be_none(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"Expected .*images.csv next to the metrics.json.*--overwrite true"):
         read_values(tmp_path / "images.csv")

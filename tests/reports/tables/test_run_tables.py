@@ -9,7 +9,7 @@ from protometry.reports.results.runs import collect
 from protometry.reports.tables.groups import Average, average, groups_of
 from protometry.reports.tables.run_tables import text_of
 from protometry.scripts.evaluate import table
-from tests.reports.evaluated import CUT_SHORT, content, entry, parsed, rewrite, write_run
+from tests.reports.evaluated import CUT_SHORT, TRAINING, content, entry, parsed, rewrite, write_run
 
 F1, NPR, VLC = "general/f1", "compactness/npr", "completeness/vlc"
 RUN, MEAN, PAPER = "value [95 %]", "mean ± std over folds", "quanproto"
@@ -249,12 +249,12 @@ def test_a_schedule_that_was_cut_short_is_marked_and_stands_alone(make):
 
 
 def test_runs_of_which_less_is_known_stand_alone_and_say_so(make, tmp_path):
-    def old(text):
-        return json.dumps({name: value for name, value in json.loads(text).items() if name != "training"})
+    def released(text):
+        return json.dumps(json.loads(text) | {"training": {"model": TRAINING["model"]}})
 
     make(({F1: 0.1}, {}), ({F1: 0.2}, {}), ({F1: 0.4}, {}))
     for name in ("run1", "run2"):
-        rewrite(tmp_path / name, old)
+        rewrite(tmp_path / name, released)
     text = text_of(collect([tmp_path / f"run{i}" for i in range(3)]), "markdown")
     assert list(parsed(text)[F1].values())[2:] == ["10.00", "30 ± 14"]
     assert list(parsed(text)[F1])[3] == "ProtoPNet, training not recorded (run1, run2)"
