@@ -75,11 +75,7 @@ class Scan:
 
 
 def scan(
-    model: InterpretableModel,
-    datamodule: Any,
-    split: str,
-    limit: int | None = None,
-    memory_budget: float | None = None,
+    model: InterpretableModel, datamodule: Any, split: str, limit: int | None = None, memory_budget: float | None = None
 ) -> Scan:
     """Show a model the images of a split, in forwards of the size that evaluations have.
 

@@ -139,12 +139,7 @@ def _confusions(
 
 
 def _check(
-    explained: ExplainedModel,
-    label: int,
-    means: list[Tensor | None],
-    residual: Ends,
-    bias: float,
-    logit: Ends,
+    explained: ExplainedModel, label: int, means: list[Tensor | None], residual: Ends, bias: float, logit: Ends
 ) -> None:
     for mean, past, expected in zip(means, residual, logit, strict=True):
         if mean is None or expected is None:

@@ -9,8 +9,9 @@ from typing import Any
 from PIL import Image
 
 from protometry.explanations.control import Random
-from protometry.reports.results.metrics_json import Measured, Result, read_content, read_metrics
+from protometry.reports.results.metrics_json import Result, read_content, read_metrics
 from protometry.reports.results.runs import evaluations
+from protometry.reports.results.schema import Entry
 from protometry.reports.results.values_csv import NAMED_BY, ImageValues, read_values
 
 
@@ -27,7 +28,7 @@ class EvaluationFiles:
     images: ImageValues | None = None
     items: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     figures: dict[str, Image.Image] = field(default_factory=dict)
-    control: dict[str, Measured] = field(default_factory=dict)
+    control: dict[str, Entry] = field(default_factory=dict)
 
 
 def read_evaluation(folder: Path) -> EvaluationFiles:
@@ -57,7 +58,7 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
     return EvaluationFiles(read_content(file), images, items, figures, _control(read_metrics(file)))
 
 
-def _control(own: Result) -> dict[str, Measured]:
+def _control(own: Result) -> dict[str, Entry]:
     """Metrics of random maps on the same images, by the newest such evaluation of the run; none of a control."""
     if own.explainer in (None, Random.key):
         return {}

@@ -32,23 +32,6 @@ REMEDY = "Evaluate the run again."
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One metric of one evaluation.
-
-    Args:
-        value: None where undefined.
-        reason: why the value is undefined, else None.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    unit: str
-    higher_is_better: bool | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
 class Result:
     """One evaluation of one run.
 
@@ -77,7 +60,7 @@ class Result:
     limit: int | None
     explainer: str | None
     protocol: dict[str, Any]
-    metrics: dict[str, Measured]
+    metrics: dict[str, Entry]
     skipped: dict[str, str]
     training: dict[str, Any] = field(default_factory=dict)
     other_data: dict[str, Any] | None = None
@@ -176,12 +159,8 @@ def read_metrics(file: Path) -> Result:
     content = read_content(file)
     rows = with_baselines(content["metrics"])
     check_content(dict[str, dict[str, Entry]], {"metrics": rows}, file, REMEDY)
-    metrics = {}
-    for key, row in rows.items():
-        low, high = row["ci95"]
-        metrics[key] = Measured(row["value"], low, high, row["unit"], row["higher_is_better"], row.get("reason"))
     rest = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
-    return Result(path=file, metrics=metrics, **rest)
+    return Result(path=file, metrics={key: Entry(**row) for key, row in rows.items()}, **rest)
 
 
 def read_content(file: Path) -> dict[str, Any]:

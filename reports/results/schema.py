@@ -18,7 +18,7 @@ Bound = float | None
 
 
 class Entry(Record):
-    """One metric."""
+    """One metric: its value with the 95 % interval, or why it is undefined."""
 
     value: float | None
     ci95: Annotated[list[Bound], Field(min_length=2, max_length=2)]
@@ -29,6 +29,16 @@ class Entry(Record):
     averaged_over: str = "none"
     without_images: Count = 0
     reason: str | None = None
+
+    @property
+    def low(self) -> Bound:
+        """Lower end of the 95 % interval."""
+        return self.ci95[0]
+
+    @property
+    def high(self) -> Bound:
+        """Upper end of the interval."""
+        return self.ci95[1]
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> Entry:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from protometry.command_line.messages import did_you_mean
 from protometry.reports.results.differences import paths, short_name, without, words_apart
-from protometry.reports.results.metrics_json import Measured, Result
+from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.schema import Entry
 from protometry.reports.tables.names import group_name, run_names
 
 
@@ -110,11 +111,11 @@ class Group:
         """As :func:`keys_of`."""
         return keys_of(self.results)
 
-    def entries(self, key: str) -> list[Measured]:
+    def entries(self, key: str) -> list[Entry]:
         """What the runs measured of a metric."""
         return [result.metrics[key] for result in self.results if key in result.metrics]
 
-    def first_entry(self, key: str) -> Measured | None:
+    def first_entry(self, key: str) -> Entry | None:
         """What one of the runs measured, for unit and direction; None if the metric applies to none."""
         return next(iter(self.entries(key)), None)
 

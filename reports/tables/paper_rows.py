@@ -34,8 +34,8 @@ class Row:
         nearest: the published model that it belongs to, with qualifiers; empty if there is none.
         words: of the row, where a model has several.
         source: ``"published"``, or the names of the runs.
-        is_published: whether it is the paper's.
         cells: by heading; a paper leaves some empty.
+        is_published: whether it is the paper's.
     """
 
     dataset: str | None
@@ -43,8 +43,8 @@ class Row:
     nearest: str
     words: str
     source: str
-    is_published: bool
     cells: dict[str, Cell]
+    is_published: bool = False
 
 
 Section = tuple[str, list[Row]]  # data set, and its rows
@@ -91,15 +91,7 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
     for words, ending in table.rows.items():
         cells = {each.heading: _cell(table, group, nearest, each.key + ending) for each in table.columns}
         rows.append(
-            Row(
-                dataset=first.dataset,
-                model=label,
-                nearest=nearest,
-                words=words,
-                source=group.name,
-                is_published=False,
-                cells=cells,
-            )
+            Row(dataset=first.dataset, model=label, nearest=nearest, words=words, source=group.name, cells=cells)
         )
     return rows
 

@@ -10,8 +10,9 @@ from protometry.reports.markdown import printed_unit
 from protometry.reports.published.columns import Match, PublishedColumn, columns, footnotes, matches
 from protometry.reports.published.numbers import Published, published
 from protometry.reports.results.differences import listed_differences
-from protometry.reports.results.metrics_json import Measured, Result
+from protometry.reports.results.metrics_json import Result
 from protometry.reports.results.runs import passed_over, read_from
+from protometry.reports.results.schema import Entry
 from protometry.reports.tables.group_notes import own_notes, shared_conditions
 from protometry.reports.tables.groups import Group, groups_of, keys_of
 from protometry.reports.tables.records import NOT_MEASURED, in_brackets, measured, printed, quoted
@@ -78,7 +79,7 @@ def _row(key: str, group: Group, published_columns: Sequence[PublishedColumn]) -
     return [*_named(key, first), _ours(key, group), count, *others]
 
 
-def _named(key: str, first: Measured | None) -> list[str]:
+def _named(key: str, first: Entry | None) -> list[str]:
     """The first two cells of a metric: its name with the direction, and its unit."""
     return [f"{key} {arrow(first.higher_is_better)}".rstrip(), printed_unit(first.unit)] if first else [key, ""]
 

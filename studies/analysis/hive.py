@@ -97,17 +97,8 @@ def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) ->
             keys = {each.heading: quoted.get((model, each.key + ending)) for each in table.columns}
             cells = {heading: _cell(results[pair[0]], *pair) for heading, pair in keys.items() if pair is not None}
             if cells:
-                rows.append(
-                    Row(
-                        dataset=None,
-                        model=arm.origin["model"],
-                        nearest=model,
-                        words=words,
-                        source=source,
-                        is_published=False,
-                        cells=cells,
-                    )
-                )
+                own = arm.origin["model"]
+                rows.append(Row(dataset=None, model=own, nearest=model, words=words, source=source, cells=cells))
     return rows
 
 

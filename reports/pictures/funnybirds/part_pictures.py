@@ -55,10 +55,7 @@ def part_pictures(
         for bird in birds
     ]
     columns = 1 + len(explainers)
-    return {
-        "part_importance": sheet(importance, columns, titles),
-        "important_parts": sheet(important, columns, titles),
-    }
+    return {"part_importance": sheet(importance, columns, titles), "important_parts": sheet(important, columns, titles)}
 
 
 def _title(bird: Bird, class_names: Sequence[str]) -> str:

@@ -9,17 +9,26 @@ import pytest
 from protometry.metrics.suite import ENTRIES, FAMILIES
 from protometry.reports.html.evaluation_files import read_evaluation
 from protometry.reports.html.metrics_page import metrics_page
-from protometry.reports.results.metrics_json import Measured, write_metrics
+from protometry.reports.results.metrics_json import write_metrics
+from protometry.reports.results.schema import Entry
 from protometry.reports.results.values_csv import ImageValues
 from tests.reports.evaluated import content, evaluation_files, write_run
 
 
 def entry(value, higher, unit="fraction", **more):
-    return {"value": value, "ci95": [None, None], "n": 4, "unit": unit, "higher_is_better": higher, **more}
+    return {
+        "value": value,
+        "ci95": [None, None],
+        "n": 4,
+        "skipped": 0,
+        "unit": unit,
+        "higher_is_better": higher,
+        **more,
+    }
 
 
 def measured_as(value):
-    return Measured(value, None, None, "fraction", None)
+    return Entry(**entry(value, higher=None))
 
 
 def test_what_is_shown_of_a_metric():

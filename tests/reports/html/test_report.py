@@ -98,7 +98,7 @@ def test_two_models_side_by_side(birds, tmp_path):
     assert collected[0] == collected[1]
     pages = pages_of(folder)
     assert re.findall(r"<h2>(.*)</h2>|>(test/\d+)<", pages["images.html"])[:4] == [
-        *[("Only A is right", ""), ("", "test/00002"), ("Only B is right", ""), ("", "test/00004")],
+        *[("Only A is right", ""), ("", "test/00002"), ("Only B is right", ""), ("", "test/00004")]
     ]
     assert "Showing 3 of 6 images" in pages["images.html"]
     assert "<h2>A: ProtoPNet, training not recorded (run0)</h2>" in pages["index.html"]

@@ -20,10 +20,7 @@ from protometry.reports.pictures.concepts import (
 )  # fmt: skip
 from protometry.reports.pictures.family import Evaluated
 
-ITEMS = {
-    "classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]},
-    "units": {"alignment/purity": [1.0]},
-}
+ITEMS = {"classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]}, "units": {"alignment/purity": [1.0]}}
 TABLES = ClassTables(
     part_names=["left eye", "right eye", "tail"], part_to_group=torch.tensor([0, 0, 1]),
     concept_names=["round eye", "red tail"], concept_to_part=torch.tensor([0, 1]),

@@ -86,10 +86,7 @@ def test_the_command_writes_a_file_and_keeps_another(runs, tmp_path, capsys):
         (["--output", "f.png"], "`metric` to name metrics, or `published` a table, but got neither"),
         (["--output", "f.png", "--metric", "general/f2"], "got 'general/f2'. Did you mean 'general/f1'"),
         (["--output", "f.png", "--metric", ACC, "--kind", "scatter"], "two or more metrics for `kind: scatter`"),
-        (
-            ["--output", "f.png", "--metric", f"{ACC},{NPR}", "--kind", "radar"],
-            f"fractions .*{NPR} are none",
-        ),
+        (["--output", "f.png", "--metric", f"{ACC},{NPR}", "--kind", "radar"], f"fractions .*{NPR} are none"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(runs, more, message):

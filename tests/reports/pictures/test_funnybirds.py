@@ -12,15 +12,7 @@ from protometry.explanations import Explainer
 from protometry.explanations.views import AGAINST, BOX_COLOUR, FOR, GAP
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.reports.pictures.funnybirds import FAMILY
-from protometry.reports.pictures.funnybirds.part_pictures import (
-    CELL,
-    FILLED,
-    LINE,
-    NAME,
-    NUMBER,
-    SIDE,
-    part_pictures,
-)
+from protometry.reports.pictures.funnybirds.part_pictures import CELL, FILLED, LINE, NAME, NUMBER, SIDE, part_pictures
 from protometry.reports.pictures.funnybirds.parts import read_birds
 from protometry.reports.pictures.funnybirds.spider import AXES, spider_plot
 

@@ -189,10 +189,7 @@ def test_the_same_evaluation_twice(run):
             "`metrics.general/f1.value`: input should be a finite number, got inf",
         ),
         (lambda text: text.replace('"ci95"', '"ci"'), "it lacks `metrics.general/f1.ci95`"),
-        (
-            lambda text: text.replace("      0.2,\n", ""),
-            "`metrics.general/f1.ci95`: list should have at least 2 items",
-        ),
+        (lambda text: text.replace("      0.2,\n", ""), "`metrics.general/f1.ci95`: list should have at least 2 items"),
         (changed("metrics", {"general/f1": entry(5.0)}), "`general/f1` is 5.0, outside its range from -1e-09 to 1"),
         (
             changed("metrics", {"general/f1": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}),

@@ -34,10 +34,7 @@ def test_written_values_come_back(tmp_path):
         ("unit,x\na,1\nb,nan\n", "Expected line 3 of .* finite numbers or empty cells, but got 'nan'"),
         ("unit,x\na,inf\n", "but got 'inf'"),
         ("unit,x\na,one\n", "but got 'one'"),
-        (
-            "unit,general/accuracy\na,5.0\n",
-            "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0",
-        ),
+        ("unit,general/accuracy\na,5.0\n", "line 2 of .* to hold a general/accuracy from -1e-09 to 1, but got 5.0"),
         (b"unit,x\n\xe9,1\n", "units.csv to be a table in UTF-8, but 'utf-8' codec can't decode"),
         (f'unit,x\n"{"a" * 200_000}",1\n', "units.csv to be a table in UTF-8, but field larger than"),
     ],
