@@ -83,25 +83,10 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from protometry.evaluation.request import Request
     from protometry.evaluation.trained_model import TrainedModel
 
-    engine = Interpretability(
-        suite=suite.split(","),
-        explainer=explainer,
-        top_k=top_k,
-        variant=variant,
-        seed=seed,
-        memory_budget=memory_budget,
-        interface=interface,
-    )
-    request = Request(
-        trained=TrainedModel.of_flags(ckpt_path, data_root, allow_classes),
-        engine=engine,
-        split=split,
-        limit=limit,
-        overwrite=overwrite,
-        inference=inference,
-        report=report,
-        scores=scores,
-    )
+    how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
+    engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
+    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
+    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
     result, _ = evaluate(request, trainer, data=user_path(data) if data else None)
     return result
 
