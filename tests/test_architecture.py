@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# room -> prefixes of the names of other rooms it may import
-ARROWS: dict[str, tuple[str, ...]] = {
+# package -> prefixes of what it may import of other packages
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "metrics": ("command_line.messages.did_you_mean",),
     "command_line": (),
     "run_folder": ("command_line",),
@@ -62,10 +62,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "sweeps": ("command_line", "run_folder", "reports.results", "reports.tables", "scripts"),
 }
 SCRIPTS = ("scripts",)  # may import every package; only sweeps, which start `train`, import them
-HOUSE = {*ARROWS, *SCRIPTS, "tests", "benchmarks"}
+OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 
-# room -> third-party packages; rooms that are not listed are free
-PACKAGES: dict[str, set[str]] = {
+# package -> third-party packages; packages that are not listed are free
+THIRD_PARTY: dict[str, set[str]] = {
     "metrics": {"scipy", "torch", "torchmetrics"},
     "command_line": {"jsonargparse", "lightning", "torch", "yaml"},
     "run_folder": {"jsonargparse", "lightning", "pydantic", "torch", "yaml"},
@@ -79,8 +79,8 @@ PACKAGES: dict[str, set[str]] = {
 }
 
 
-def room_of(path: Path) -> str:
-    """The room of a source file, given its path below the root."""
+def package_of(path: Path) -> str:
+    """The package of a source file, given its path below the root."""
     return path.parts[0]
 
 
@@ -95,7 +95,7 @@ def imported_names(source: str, path: Path) -> list[tuple[int, str]]:
             above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
             names += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
-    bare = [(line, name) for line, name in names if name.split(".")[0] in HOUSE]
+    bare = [(line, name) for line, name in names if name.split(".")[0] in OURS]
     assert not bare, f"{path}: expected `protometry.` in front of {bare}"  # a second path makes a second class
     return [(line, name.removeprefix("protometry.")) for line, name in names]
 
@@ -108,48 +108,48 @@ def is_below(name: str, prefix: str) -> bool:
 
 
 def test_home_folders_are_expanded_in_one_place():
-    rooms = (path for room in ARROWS for path in (ROOT / room).rglob("*.py"))
-    names = [p.relative_to(ROOT).as_posix() for p in [*rooms, *ROOT.glob("*.py")] if "expanduser" in p.read_text()]
+    sources = (path for name in MAY_IMPORT for path in (ROOT / name).rglob("*.py"))
+    names = [p.relative_to(ROOT).as_posix() for p in [*sources, *ROOT.glob("*.py")] if "expanduser" in p.read_text()]
     assert names == ["command_line/user_path.py"]
 
 
 def violations(source: str, path: Path) -> list[str]:
-    """Imports of a source file that the plan does not allow."""
-    room = room_of(path)
+    """Imports of a source file that are not listed."""
+    package = package_of(path)
     collected = []
     for line, name in imported_names(source, path):
         top = name.split(".")[0]
-        if top in HOUSE:
-            allowed = any(is_below(name, prefix) for prefix in (room, *ARROWS[room]))
+        if top in OURS:
+            allowed = any(is_below(name, prefix) for prefix in (package, *MAY_IMPORT[package]))
         else:
-            packages = PACKAGES.get(room)
+            listed = THIRD_PARTY.get(package)
             extra = {"jsonargparse"} if path.name == "__main__.py" else set()
-            allowed = top in sys.stdlib_module_names or packages is None or top in packages | extra
+            allowed = top in sys.stdlib_module_names or listed is None or top in listed | extra
         if not allowed:
-            collected.append(f"{path}:{line}: room `{room}` may not import `{name}`")
+            collected.append(f"{path}:{line}: package `{package}` may not import `{name}`")
     return collected
 
 
-def built_rooms() -> list[str]:
+def packages() -> list[str]:
     """Top-level packages that exist."""
     return sorted({init.parent.name for init in ROOT.glob("*/__init__.py")} - {"protometry"})
 
 
-def test_every_room_is_in_the_plan():
-    assert set(built_rooms()) <= {room.split(".")[0] for room in ARROWS}
-    assert {"lightning_modules", "datamodules", "metrics", "callbacks", "explanations"} <= set(built_rooms())
+def test_every_package_is_listed():
+    assert set(packages()) <= set(MAY_IMPORT)
+    assert {"lightning_modules", "datamodules", "metrics", "callbacks", "explanations"} <= set(packages())
 
 
-@pytest.mark.parametrize("room", built_rooms())
-def test_rooms_import_only_what_the_plan_allows(room):
-    files = sorted((ROOT / room).rglob("*.py"))
+@pytest.mark.parametrize("package", packages())
+def test_packages_import_only_what_is_listed(package):
+    files = sorted((ROOT / package).rglob("*.py"))
     assert files
     result = [line for file in files for line in violations(file.read_text("utf-8"), file.relative_to(ROOT))]
     assert not result, "\n".join(result)
 
 
 def test_forbidden_imports_are_found_and_allowed_ones_pass():
-    """One of each kind: package, room, relative, inside a function, for type checks."""
+    """One of each kind: third-party, ours, relative, inside a function, for type checks."""
     for path, source, name in (
         ("metrics/general/f1.py", "import numpy as np", "numpy"),
         ("metrics/general/f1.py", "from ...datamodules import sample", "datamodules.sample"),

@@ -15,7 +15,7 @@ from protometry import datamodules, lightning_modules
 from protometry.datamodules.__main__ import main as check
 from protometry.scripts import evaluate, train
 from tests.pages import ROOT
-from tests.test_architecture import ARROWS
+from tests.test_architecture import MAY_IMPORT
 
 COMMANDS = {
     "train.py": (train.main, ("fit",)),  # the others have fewer
@@ -56,12 +56,12 @@ def flags():
 
 def unknown(text, known):
     """The flags and settings in a text that no command takes."""
-    rooms = {"model": lightning_modules, "data": datamodules}
+    classes = {"model": lightning_modules, "data": datamodules}
     named = [*FLAG.findall(text), *SETTING.findall(text)]
     for name in named:
-        room, _, argument = re.sub(r"init_args\.?", "", name).partition(".")
-        if room in rooms:
-            kinds = (getattr(rooms[room], each) for each in rooms[room].__all__)
+        part, _, argument = re.sub(r"init_args\.?", "", name).partition(".")
+        if part in classes:
+            kinds = (getattr(classes[part], each) for each in classes[part].__all__)
             bases = {base for kind in kinds for base in getattr(kind, "__mro__", ())}
             if argument and not any(argument.split(".")[0] in signature(b.__init__).parameters for b in bases):
                 yield name
@@ -71,9 +71,9 @@ def unknown(text, known):
 
 @pytest.mark.slow
 def test_a_message_names_only_what_can_be_typed(flags):
-    rooms = chain(*((ROOT / room).rglob("*.py") for room in ARROWS), [ROOT / "train.py", ROOT / "evaluate.py"])
+    sources = chain(*((ROOT / name).rglob("*.py") for name in MAY_IMPORT), [ROOT / "train.py", ROOT / "evaluate.py"])
     wrong = []
-    for path in rooms:
+    for path in sources:
         name = path.relative_to(ROOT).as_posix()
         for text in advice(path):
             command = NAMED.search(text)
