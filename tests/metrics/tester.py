@@ -9,7 +9,7 @@ import inspect
 import math
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -77,6 +77,17 @@ class ChangeTests(MetricTests):
 
     def test_no_change_is_exactly_zero(self, case: Case) -> None:
         check_change(case.build, case.record)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Mean of the values that are not NaN; NaN without any."""
+    values = [value for value in values if not math.isnan(value)]
+    return sum(values) / len(values) if values else math.nan
+
+
+def approx(values: Any) -> Any:
+    """Equal up to the rounding of float64, NaN equals NaN."""
+    return pytest.approx(values, abs=1e-12, nan_ok=True)
 
 
 def rows(record: Record, index: Any) -> Record:

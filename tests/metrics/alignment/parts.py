@@ -50,10 +50,6 @@ def slots(record):
                 yield image, slot, unit
 
 
-def mean(values):
-    return sum(values) / len(values) if values else NAN
-
-
 def images_of(found_of_visible):
     """Images of unit 0 with one part, found in so many of the visible ones."""
     hits, visible = found_of_visible

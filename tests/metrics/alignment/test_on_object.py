@@ -4,8 +4,7 @@ import torch
 
 from protometry.metrics import OnObject
 from protometry.metrics.functional import peak_object_share
-from tests.metrics.alignment.parts import mean
-from tests.metrics.tester import Case, MetricTests, updated
+from tests.metrics.tester import Case, MetricTests, mean, updated
 
 UNITS, SIZE, GRID = 6, (13, 10), (4, 3)  # tiles overlap by a row or a column
 

@@ -5,8 +5,8 @@ import torch
 
 from protometry.metrics import PartConsistency
 from protometry.metrics.functional import part_consistency
-from tests.metrics.alignment.parts import HALF, NAN, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, updated
+from tests.metrics.alignment.parts import HALF, NAN, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
+from tests.metrics.tester import Case, MetricTests, mean, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}

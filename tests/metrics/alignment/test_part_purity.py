@@ -9,8 +9,8 @@ import torch
 from protometry.metrics import PartPurity
 from protometry.metrics.alignment.part_purity import top_images
 from protometry.metrics.functional import part_purity
-from tests.metrics.alignment.parts import NAN, PARTS, UNITS, mean, parts_record
-from tests.metrics.tester import Case, MetricTests, images, rows, same_summaries, updated
+from tests.metrics.alignment.parts import NAN, PARTS, UNITS, parts_record
+from tests.metrics.tester import Case, MetricTests, images, mean, rows, same_summaries, updated
 
 GROUPS = [[0, 2], [1]]
 ACTIVE = torch.tensor([True, True, True, False, True, True])

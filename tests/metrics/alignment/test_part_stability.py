@@ -5,8 +5,8 @@ import torch
 
 from protometry.metrics import PartStability
 from protometry.metrics.functional import part_stability
-from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, mean, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, check_undefined, same, updated
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
+from tests.metrics.tester import Case, MetricTests, check_undefined, mean, same, updated
 
 RECORD = owned_record()
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}  # 25 owned slots are then left out

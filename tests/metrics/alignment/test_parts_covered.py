@@ -5,8 +5,8 @@ import torch
 
 from protometry.metrics import PartsCovered
 from protometry.metrics.functional import parts_covered
-from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, mean, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, updated
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, owned_record, slots
+from tests.metrics.tester import Case, MetricTests, mean, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}

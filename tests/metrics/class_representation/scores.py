@@ -25,12 +25,6 @@ def scores():
     return values
 
 
-def mean(values):
-    """Mean of the defined values."""
-    values = [value for value in values if not math.isnan(value)]
-    return sum(values) / len(values) if values else NAN
-
-
 def planted():
     """Labels of 400 images; features that half of the 20 classes share, noise, and class detectors."""
     labels = torch.arange(400) % 20

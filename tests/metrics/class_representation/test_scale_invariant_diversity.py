@@ -7,8 +7,8 @@ import torch
 
 from protometry.metrics import ScaleInvariantDiversity
 from protometry.metrics.functional import scale_invariant_diversity
-from tests.metrics.class_representation.scores import DTYPES, NAN, drawn, mean
-from tests.metrics.tester import Case, MetricTests, nowhere_finite
+from tests.metrics.class_representation.scores import DTYPES, NAN, drawn
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite
 
 HEAD = drawn(5, 3, 6).mul(1.5).round()
 

@@ -14,20 +14,10 @@ from protometry.metrics.functional import (
     object_overlap,
 )
 from protometry.metrics.primitives import chunks
+from tests.metrics.saliency import NO_OBJECT, image_mean, record
 from tests.metrics.tester import Case, MetricTests, updated
 
 NAN = math.nan
-NO_OBJECT = {"object_masks": torch.zeros(11, 5, 6, dtype=torch.bool)}
-
-
-def record():
-    """Eleven images of two units: a flat map, negative ones, one not finite, an empty object and a full one."""
-    generator = torch.Generator().manual_seed(5)
-    saliency = torch.randn(11, 2, 5, 6, generator=generator)
-    masks = torch.rand(11, 5, 6, generator=generator) < 0.4
-    saliency[1, 0], saliency[2], masks[3], masks[4] = 1, -saliency[2].abs(), False, True
-    saliency[5, 1, 2, 2] = NAN
-    return {"saliency": saliency, "object_masks": masks}
 
 
 def cut(values):
@@ -36,24 +26,9 @@ def cut(values):
     return low + 0.55 * (high - low)
 
 
-def usable(values):
+def usable(values, mask):
     """Whether a map has a region."""
     return all(map(math.isfinite, values)) and max(values) > 0 and max(values) - min(values) > 1e-5 * max(values)
-
-
-def image_mean(value):
-    """The mean over the usable maps of an image, then over images, of the value of a map and a mask."""
-
-    def oracle(data):
-        means = []
-        for maps, mask in zip(data["saliency"].double().flatten(2), data["object_masks"].flatten(1), strict=True):
-            entries = [value(row, mask.tolist()) for row in maps.tolist() if usable(row)]
-            entries = [entry for entry in entries if math.isfinite(entry)]
-            if entries:
-                means.append(sum(entries) / len(entries))
-        return sum(means) / len(means) if means else NAN
-
-    return oracle
 
 
 def object_share(v, m):
@@ -85,7 +60,7 @@ KERNELS = (object_overlap, background_overlap, inside_outside_relevance_differen
 
 class TestEveryClass(MetricTests):
     cases: ClassVar = {
-        metric.__name__: Case(metric, record(), image_mean(definition), NO_OBJECT, 22)
+        metric.__name__: Case(metric, record(), image_mean(definition, usable), NO_OBJECT, 22)
         for metric, (definition, _) in CLASSES.items()
     }
 
@@ -130,7 +105,7 @@ def test_every_precision_and_layout(dtype):
         for strided in (saliency, saliency.transpose(2, 3).contiguous().transpose(2, 3)):
             values = kernel(strided, data["object_masks"])
             assert values.dtype == torch.float64
-            expected = image_mean(definition)(data | {"saliency": data["saliency"].to(dtype)})
+            expected = image_mean(definition, usable)(data | {"saliency": data["saliency"].to(dtype)})
             assert values.nanmean(dim=1).nanmean().item() == pytest.approx(expected, abs=1e-12), metric
 
 

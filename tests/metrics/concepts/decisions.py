@@ -15,11 +15,6 @@ MASKS = torch.tensor([0, 1, -1, 1, -1])
 FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
 
 
-def mean(values):
-    defined = [value for value in values if not math.isnan(value)]
-    return sum(defined) / len(defined) if defined else NAN
-
-
 def concept_record():
     record = {
         "scores": torch.randint(-4, 5, (IMAGES, CONCEPTS), generator=GENERATOR) / 4,  # ties

@@ -9,19 +9,8 @@ import torch
 
 from protometry.metrics import ConceptExistence
 from protometry.metrics.functional import concept_existence, concept_existence_baselines, concept_importance
-from tests.metrics.concepts.decisions import (
-    CONCEPTS,
-    IMAGES,
-    NAN,
-    RECORD,
-    WEIGHT,
-    mean,
-    paired,
-    part_of,
-    ranking,
-    usable,
-)
-from tests.metrics.tester import Case, MetricTests, nowhere_finite, same, updated
+from tests.metrics.concepts.decisions import CONCEPTS, IMAGES, NAN, RECORD, WEIGHT, paired, part_of, ranking, usable
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, same, updated
 
 FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
 ALL = partial(ConceptExistence, WEIGHT, k=2, prevalence_order=FIRST)

@@ -9,19 +9,8 @@ import torch
 
 from protometry.metrics import ConceptGlobalImportance
 from protometry.metrics.functional import concept_global_importance
-from tests.metrics.concepts.decisions import (
-    CLASSES,
-    CONCEPTS,
-    IMAGES,
-    NAN,
-    TABLE,
-    WEIGHT,
-    mean,
-    part_of,
-    ranking,
-    usable,
-)
-from tests.metrics.tester import Case, MetricTests, same, updated
+from tests.metrics.concepts.decisions import CLASSES, CONCEPTS, IMAGES, NAN, TABLE, WEIGHT, part_of, ranking, usable
+from tests.metrics.tester import Case, MetricTests, mean, same, updated
 
 KIND_3 = partial(ConceptGlobalImportance, WEIGHT, TABLE, kind=3)
 

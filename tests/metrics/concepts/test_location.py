@@ -17,13 +17,12 @@ from tests.metrics.concepts.decisions import (
     SIZE,
     WEIGHT,
     chances,
-    mean,
     paired,
     part_of,
     ranking,
     usable,
 )
-from tests.metrics.tester import Case, MetricTests, same, updated
+from tests.metrics.tester import Case, MetricTests, mean, same, updated
 
 PARTS = torch.tensor([[0, 1], [2, -1], [-1, -1], [2, -1], [3, -1]])  # two sides; the third concept has no part
 READ = part_of("scores", "logits", "concept_maps", "part_locations", "part_visible")

@@ -9,8 +9,8 @@ import torch
 
 from protometry.metrics import ConceptMaskIntersectionOverUnion
 from protometry.metrics.functional import concept_mask_intersection_over_union
-from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, mean, part_of, ranking, usable
-from tests.metrics.tester import Case, MetricTests, same
+from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, part_of, ranking, usable
+from tests.metrics.tester import Case, MetricTests, mean, same
 
 MASKS = torch.tensor([0, 1, -1, 1, -1])
 

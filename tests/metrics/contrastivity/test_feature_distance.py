@@ -6,8 +6,8 @@ import torch
 
 from protometry.metrics import AverageFeatureDistance
 from protometry.metrics.functional import average_feature_distance, nearest_features
-from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
-from tests.metrics.tester import Case, MetricTests, check_undefined, updated
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, slow_distance
+from tests.metrics.tester import Case, MetricTests, approx, check_undefined, mean, updated
 from tests.rounding import tolerance
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

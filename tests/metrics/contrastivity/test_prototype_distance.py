@@ -6,8 +6,8 @@ import torch
 
 from protometry.metrics import AveragePrototypeDistance
 from protometry.metrics.functional import average_prototype_distance
-from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, approx, mean, slow_distance
-from tests.metrics.tester import Case, MetricTests, updated
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, slow_distance
+from tests.metrics.tester import Case, MetricTests, approx, mean, updated
 from tests.rounding import tolerance
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -42,10 +42,5 @@ def equal(found, expected):
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), equal_nan=True, rtol=0, atol=1e-12)
 
 
-def mean(values):
-    values = [value for value in values if not math.isnan(value)]
-    return sum(values) / len(values) if values else NAN
-
-
 def normal(seed, *shape):
     return torch.randn(shape, generator=draws(seed))

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from protometry.metrics import TotalsNotPositive
-from tests.metrics.funnybirds.birds import mean, normal
-from tests.metrics.tester import Case, MetricTests, nowhere_finite
+from tests.metrics.funnybirds.birds import normal
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite
 
 
 def slow_totals(record):

@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from tests.metrics.tester import mean
+
 NAN = math.nan
 K = 4
 DTYPES = [torch.float16, torch.bfloat16, torch.float64]
@@ -49,12 +51,6 @@ def ranked(record):
     orders = [sorted(range(len(row)), key=lambda j, row=row: (-row[j], j)) for row, _ in defined(record)]
     labels = [label for _, label in defined(record)]
     return [([] if out else order, label) for order, label, out in zip(orders, labels, gone, strict=True)]
-
-
-def mean(values):
-    """Mean of the defined values."""
-    values = [value for value in values if not math.isnan(value)]
-    return sum(values) / len(values) if values else NAN
 
 
 def slow_top_k(k, record):

@@ -1,13 +1,14 @@
 import torch
 
 from protometry.metrics import Abstention
-from tests.metrics.general.logits import SINGLE, mean
+from tests.metrics.general.logits import SINGLE
 from tests.metrics.tester import (
     check_attributes,
     check_collection,
     check_protocol,
     check_splits,
     check_two_processes,
+    mean,
     updated,
 )
 

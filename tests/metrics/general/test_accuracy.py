@@ -17,10 +17,9 @@ from tests.metrics.general.logits import (
     SINGLE,
     defined,
     drawn,
-    mean,
     slow_top_k,
 )
-from tests.metrics.tester import Case, MetricTests, nowhere_finite, rows, updated
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, rows, updated
 
 
 def slow_subset(record, threshold=0.5):

@@ -20,11 +20,10 @@ from tests.metrics.general.logits import (
     K,
     defined,
     drawn,
-    mean,
     slow_f1,
     slow_per_class,
 )
-from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, updated
 
 NAN = math.nan
 

@@ -5,13 +5,14 @@ import math
 import torch
 
 from protometry.metrics import Ties
-from tests.metrics.general.logits import NAN, SINGLE, mean
+from tests.metrics.general.logits import NAN, SINGLE
 from tests.metrics.tester import (
     check_attributes,
     check_collection,
     check_protocol,
     check_splits,
     check_two_processes,
+    mean,
     updated,
 )
 
