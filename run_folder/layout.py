@@ -19,8 +19,8 @@ def folder_of_run(checkpoint: Path) -> Path:
     """The folder of the run a checkpoint belongs to.
 
     Example:
-        >>> folder_of_run(Path("runs/quickstart/checkpoints/last.ckpt")).name
-        'quickstart'
+        >>> [folder_of_run(Path(path)).name for path in ("runs/x/checkpoints/last.ckpt", "here/mine.ckpt")]
+        ['x', 'here']
     """
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 
