@@ -36,7 +36,7 @@ def heat_map(image: Tensor, saliency: Tensor, scale: tuple[float, float] | None 
 
     Example:
         >>> heat_map(torch.zeros(3, 1, 2), torch.tensor([[0.0, 5.0]]))[:, 0, 1]  # yellow for the largest
-        tensor([0.5953, 0.5435, 0.0871])
+        tensor([0.5959, 0.5437, 0.0864])
     """
     low, high = scale or scale_of(saliency)
     names = (AGAINST, WHITE, FOR) if low < 0 else VIRIDIS
