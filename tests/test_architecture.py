@@ -35,9 +35,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "command_line",
         "run_folder",
         "lightning_modules.contract",
+        "lightning_modules.interpretable",
         "lightning_modules.phases",
         "explanations",
         "metrics",
+        "datamodules.base",
         "datamodules.sample",
         "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     ),
@@ -71,7 +73,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "run_folder": {"jsonargparse", "lightning", "pydantic", "torch", "yaml"},
     "datamodules": {
         *("lightning", "torch", "torchvision", "albumentations", "numpy", "PIL", "cv2", "sklearn", "scipy"),
-        *("rich", "yaml"),
+        *("pydantic", "rich", "yaml"),
     },
     "lightning_modules": {"lightning", "torch", "torchvision", "scipy", "sklearn"},
     "explanations": {"torch", "PIL", "matplotlib"},
