@@ -98,7 +98,7 @@ class RunTrainer(Trainer):
         self.strategy.connect(model)
         content = self._checkpoint_connector.dump_checkpoint(weights_only=True)
         content |= {"callbacks": {}, "released": released | {"class_names": list(datamodule.class_names)}}
-        file = callbacks.RunCheckpoint.folder(self) / "last.ckpt"
+        file = Path(self.default_root_dir) / LAST
         callbacks.AtomicCheckpointIO().save_checkpoint(content, file)
         for callback in self.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, SaveConfig):
@@ -254,17 +254,17 @@ class SettingsReader(TrainCLI):
         """Nothing: command lines follow one by one."""
         self.config = {"subcommand": None}
 
-    def read(self, words: list[str]) -> dict[str, Any]:
+    def read(self, arguments: list[str]) -> dict[str, Any]:
         """The content that the ``config.yaml`` of a run would have.
 
         Args:
-            words: of its command line, after ``train.py``.
+            arguments: of its command line, after ``train.py``.
 
         Raises:
             SystemExit: from the parser, after a line that says what is wrong.
             ValueError: for settings that Lightning would accept.
         """
-        command = self.parser.parse_args(words)
+        command = self.parser.parse_args(arguments)
         config = command[command.subcommand]
         _check_settings(config)
         config.pop("ckpt_path", None)

@@ -35,9 +35,6 @@ class FirstLook(StrictParser):
 
     def format_help(self, *args: Any, **options: Any) -> str:
         """The help, without the types that are not known yet.
-
-        Returns:
-            It.
         """
         text: str = super().format_help(*args, **options)
         return re.sub(r"type:\s+(null\s+\|\s+)?Any(\s+\|\s+null)?,\s+", "", text)
@@ -51,13 +48,13 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
         parser_class: of these commands.
     """
     expect_interrupt()
-    words = sys.argv[1:]
+    arguments = sys.argv[1:]
     hints = [hint for command in commands.values() for hint in _types(command).items()]
     nested = tuple(f"--{name}." for name, kind in hints if Any in (kind, *get_args(kind)))
-    if any(word.startswith((*nested, "--print_config")) for word in words):
+    if any(argument.startswith((*nested, "--print_config")) for argument in arguments):
         return  # only the types know
     parser = auto_parser(dict(commands), as_positional=False, parser_class=parser_class)
-    config = parser.parse_args(words)
+    config = parser.parse_args(arguments)
     given = config[config.subcommand]
     _look_for(parser, given.get("ckpt_path"), {name: given.get(name) or [] for name in PATHS})
 
@@ -69,7 +66,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
         commands: name of each command, and what it does.
     """
     expect_interrupt()
-    command, *words = sys.argv[1:] or ["--help"]
+    command, *arguments = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         return  # a config of several commands
     parser = StrictParser(description="`COMMAND --help` lists its flags; a --config file can set any of them.")
@@ -81,7 +78,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     flags.add_argument("-c", "--config", action="append", default=[])
     flags.add_argument("--ckpt_path")
-    given = expand_paths(vars(flags.parse_known_args(words)[0]))
+    given = expand_paths(vars(flags.parse_known_args(arguments)[0]))
     for file in given["config"]:
         if file.endswith((".yaml", ".yml", ".json")):
             _look_at_config(parser, file)

@@ -183,9 +183,6 @@ class StrictParser(ArgumentParser):
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
         """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags.
-
-        Returns:
-            The settings.
         """
         if isinstance(cfg_obj, Namespace | dict) and isinstance(cfg_obj.get("phases"), dict):
             cfg_obj["phases"] = _over(_phases(namespace), cfg_obj["phases"])

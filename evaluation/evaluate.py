@@ -28,6 +28,7 @@ from protometry.reports.results.metrics_json import read_content, write_metrics
 from protometry.reports.results.scores_file import Format, write_scores
 from protometry.reports.results.values_csv import write_all_values
 from protometry.reports.tables.summary import print_summary, suite_table
+from protometry.run_folder.layout import METRICS, REPORT
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.trusted_classes import foreign_packages
 
@@ -82,7 +83,7 @@ def after_fit(trainer: Trainer) -> tuple[dict[str, Any], Path]:
     except FileExistsError as done:
         rank_zero_info(str(done))
         folder = trained.chosen_evaluation()
-        return read_content(folder / "metrics.json"), folder
+        return read_content(folder / METRICS), folder
 
 
 def _hardware(trainer: Trainer) -> Hardware:
@@ -113,7 +114,7 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
         return
     try:
         with evaluation_mode(findings.explained.model):  # type: ignore[arg-type]
-            pages = build_report(findings.explained, read_evaluation(folder), folder / "report")
+            pages = build_report(findings.explained, read_evaluation(folder), folder / REPORT)
             print(f"report:      {shown(pages)}")
     except OSError as error:
         if error.errno is None:  # one of ours, which says what to do

@@ -14,6 +14,7 @@ from protometry.callbacks.forward.images_per_forward import default_budget
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.reports.results.metrics_json import read_content
 from protometry.reports.results.scores_file import Format, refuse_format
+from protometry.run_folder.layout import EVALUATION, METRICS
 
 LONGEST_NAME = 60  # letters of the name of a folder
 DRAWN = "stratified by class"  # how the images of a limit are chosen
@@ -79,7 +80,7 @@ class Request:
         Raises:
             FileExistsError: if this evaluation exists and ``overwrite`` is not set.
         """
-        first, checkpoint = self.trained.run_folder / "evaluation", self.trained.checkpoint
+        first, checkpoint = self.trained.run_folder / EVALUATION, self.trained.checkpoint
         decides = checkpoint["hyper_parameters"].get("inference")
         usual = {"seed": 0, "limit": None, "inference": decides} | Interpretability().settings
         named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
@@ -90,7 +91,7 @@ class Request:
         own = first / folder_name([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
         free = [own] if self.other_data else [first, own]
         for folder in free:
-            file = folder / "metrics.json"
+            file = folder / METRICS
             if file.exists() and self.is_done(read_content(file)):
                 if self.overwrite:
                     return folder
@@ -99,7 +100,7 @@ class Request:
                     "`--overwrite true` replaces it."
                 )
         for folder in free:
-            if not (folder / "metrics.json").exists():
+            if not (folder / METRICS).exists():
                 return folder
         raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
 

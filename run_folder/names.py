@@ -29,9 +29,6 @@ def check_name(experiment: str, where: str = "argument `experiment`") -> str:
         experiment: such as ``quickstart`` or ``cub200/protopnet-fold0``.
         where: it was given, for the error.
 
-    Returns:
-        The same.
-
     Raises:
         ValueError: if the name is empty, absolute, leads out of the folder of all runs or cannot be printed.
     """

@@ -32,9 +32,6 @@ def stored_class(
         path: of the checkpoint.
         allow_classes: packages or modules that may be imported besides this project's.
 
-    Returns:
-        The class.
-
     Raises:
         ValueError: before anything is imported, if a class path lies outside this project and ``allow_classes``, or in
             the folder of a run; if the class cannot be imported or does not derive from ``base``.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from protometry.command_line.messages import counted
 from protometry.command_line.parser import read_yaml
+from protometry.run_folder.layout import CONFIG, EVALUATION, LAST, METRICS
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.settings import changed_settings
 from protometry.scripts import config_of_ours
@@ -21,9 +22,9 @@ SHOWN = 3  # runs with the same mistake
 
 def state_of(run: Run) -> State:
     """Whether a run is evaluated, has a checkpoint to continue from, or neither."""
-    if (run.folder / "evaluation" / "metrics.json").is_file():  # written when the evaluation is whole
+    if (run.folder / EVALUATION / METRICS).is_file():  # written when the evaluation is whole
         return "done"
-    return "begun" if (run.folder / "checkpoints" / "last.ckpt").is_file() else "missing"
+    return "begun" if (run.folder / LAST).is_file() else "missing"
 
 
 def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
@@ -69,7 +70,7 @@ def check_settings(run: Run, settings: Mapping[str, Any]) -> None:
     Raises:
         ValueError: naming each argument that has changed, with both values.
     """
-    file, state = run.folder / "config.yaml", state_of(run)
+    file, state = run.folder / CONFIG, state_of(run)
     if state == "missing" or (state == "begun" and not file.is_file()):  # killed before the file was written
         return
     if not file.is_file():

@@ -22,6 +22,7 @@ from protometry.command_line.parser import read_yaml
 from protometry.command_line.user_path import expand_paths, user_path
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
+from protometry.run_folder.layout import BEST, HISTORY, LAST
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.names import check_name
 from protometry.run_folder.schema import check_content
@@ -303,7 +304,7 @@ def _try(study: optuna.Study, tuning: Tuning, fixed: Path, interrupts: Interrupt
 
 def _accuracies(run: Run) -> list[tuple[int, float]]:
     """Epoch and validation accuracy, from the table of the run."""
-    file = run.folder / "metrics.csv"
+    file = run.folder / HISTORY
     if not file.is_file():
         return []
     with file.open(newline="", encoding="utf-8") as lines:
@@ -315,9 +316,8 @@ def _score(run: Run) -> float:
     """The accuracy, at its epoch, of the checkpoint that would be evaluated: the best, or the last; NaN without any."""
     from protometry.run_folder.checkpoint_file import read_checkpoint
 
-    folder = run.folder / "checkpoints"
-    best = folder / "best.ckpt"
-    checkpoint = read_checkpoint(best if best.is_file() else folder / "last.ckpt", mmap=True)
+    best = run.folder / BEST
+    checkpoint = read_checkpoint(best if best.is_file() else run.folder / LAST, mmap=True)
     return dict(_accuracies(run)).get(checkpoint["epoch"], math.nan)
 
 

@@ -25,6 +25,7 @@ from protometry.callbacks.run.wandb_logger import store_run
 from protometry.callbacks.trainer_parts import callbacks_of, phase_of
 from protometry.metrics.suite import ENTRIES
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.layout import BEST, LAST
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -83,15 +84,9 @@ class RunCheckpoint(Checkpoint):
         self._validated = False
         self._earlier: dict[str, Any] | None = None  # the training record of the checkpoint the run continues from
 
-    @staticmethod
-    def folder(trainer: Trainer) -> Path:
-        """The folder of the checkpoints."""
-        return Path(trainer.default_root_dir) / "checkpoints"
-
     def best_or_last(self, trainer: Trainer) -> Path:
         """The best checkpoint, or the last one of a run that never validated a selectable phase."""
-        name = "last.ckpt" if self.best_score is None else "best.ckpt"
-        return self.folder(trainer) / name
+        return Path(trainer.default_root_dir) / (LAST if self.best_score is None else BEST)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Look for ``monitor`` in the validation suite, and at its direction, before hours of training."""
@@ -112,10 +107,10 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state before the first batch of a fresh run."""
-        if not (self.folder(trainer) / "best.ckpt").exists():
+        if not (Path(trainer.default_root_dir) / BEST).exists():
             self.best_score = None  # it belongs to another run, which this one was started from
         if trainer.global_step == 0:
-            self.save(trainer, "last.ckpt")
+            self.save(trainer, LAST)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember that this epoch has been validated."""
@@ -128,11 +123,11 @@ class RunCheckpoint(Checkpoint):
         """
         _log_epoch(trainer)
         if self._validated and self._improved(trainer, phase_of(trainer, pl_module).selectable):
-            self.save(trainer, "best.ckpt")
+            self.save(trainer, BEST)
         self._validated = False
         for schedule in callbacks_of(trainer, PhaseSchedule):
             schedule.end_early(trainer, pl_module)
-        self.save(trainer, "last.ckpt")
+        self.save(trainer, LAST)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report where a schedule was cut short."""
@@ -149,7 +144,7 @@ class RunCheckpoint(Checkpoint):
     def save(self, trainer: Trainer, name: str) -> None:
         """Write a checkpoint; nothing in a trial run."""
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(self.folder(trainer) / name, weights_only=False)
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / name, weights_only=False)
 
     def _improved(self, trainer: Trainer, selectable: bool) -> bool:
         if self.monitor not in trainer.callback_metrics:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.folder import given_folder
+from protometry.run_folder.layout import HISTORY
 
 
 class MetricsFile:
@@ -104,7 +105,7 @@ class RunCSVLogger(CSVLogger):
     def __init__(self, save_dir: str | None = None, resume_step: int | None = None) -> None:
         folder = given_folder(save_dir)
         super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
-        self._path = Path(folder) / "metrics.csv"
+        self._path = Path(folder) / HISTORY
         self._resume_step = resume_step
         self._table: MetricsFile | None = None
         if resume_step is None and self._path.exists():

@@ -24,6 +24,7 @@ from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import shown
 from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.run_folder.layout import REPORT
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.trusted_classes import foreign_packages
 
@@ -111,7 +112,7 @@ def _pages(trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> l
     result, folder = evaluated
     if not result["explainer"]:
         return []
-    whole = (folder / "report" / "manifest.json").exists()  # written last
+    whole = (folder / REPORT / "manifest.json").exists()  # written last
     return [f"pages       {shown(folder / 'report' / 'index.html') if whole else evaluate_command(trainer, 'report')}"]
 
 

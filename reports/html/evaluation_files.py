@@ -13,6 +13,7 @@ from protometry.reports.results.metrics_json import Result, read_content, read_m
 from protometry.reports.results.runs import evaluations
 from protometry.reports.results.schema import Entry
 from protometry.reports.results.values_csv import NAMED_BY, ImageValues, read_values
+from protometry.run_folder.layout import IMAGES, METRICS
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
     Raises:
         FileNotFoundError: if there is none.
     """
-    file = folder / "metrics.json"
+    file = folder / METRICS
     if not file.is_file():
         raise FileNotFoundError(
             f"Expected an evaluation in {folder}, but there is no metrics.json. Run `evaluate.py run --ckpt_path ...` "
@@ -54,7 +55,7 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as picture:
             figures[path.stem] = picture.convert("RGB")
-    images = read_values(folder / "images.csv") if (folder / "images.csv").is_file() else None
+    images = read_values(folder / IMAGES) if (folder / IMAGES).is_file() else None
     return EvaluationFiles(read_content(file), images, items, figures, _control(read_metrics(file)))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from protometry.command_line.messages import counted
 from protometry.reports.results.schema import Entry, MetricsFile
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.layout import METRICS, run_of_evaluation
 from protometry.run_folder.schema import check_content, read_json
 
 # protocol fields that say on what machine, or what was found, not how it was measured
@@ -70,8 +71,7 @@ class Result:
     @property
     def run(self) -> Path:
         """The folder of the run."""
-        above = next((folder for folder in self.path.parents if folder.name == "evaluation"), self.path.parent)
-        return above.parent if above.name == "evaluation" else above
+        return run_of_evaluation(self.path.parent)
 
     @property
     def source(self) -> str:
@@ -147,7 +147,7 @@ def incomplete_training(training: Mapping[str, Any]) -> str | None:
 def write_metrics(result: dict[str, Any], folder: Path) -> None:
     """Write strict JSON, completely or not at all; undefined numbers become null."""
     text = json.dumps(_strict(result), indent=2, allow_nan=False, ensure_ascii=False)
-    write_atomic(folder / "metrics.json", text + "\n")
+    write_atomic(folder / METRICS, text + "\n")
 
 
 def read_metrics(file: Path) -> Result:

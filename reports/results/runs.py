@@ -13,10 +13,11 @@ from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
 from protometry.reports.results.differences import differing, short, short_name
 from protometry.reports.results.metrics_json import Result, read_metrics
+from protometry.run_folder.layout import EVALUATION, METRICS
 
 NOT_READ = "not read, to be named by their own folders"
-FOLDERS = ("evaluation", "checkpoints")  # of a run
-OF_A_RUN = (*FOLDERS, "metrics.json")  # the last is in the folder of an evaluation
+FOLDERS = (EVALUATION, "checkpoints")  # of a run
+OF_A_RUN = (*FOLDERS, METRICS)  # the last is in the folder of an evaluation
 SHOWN = 5  # other evaluations of a run in a line, and what sets one of them apart
 
 
@@ -74,8 +75,8 @@ def read(path: str | Path) -> Result:
     results = evaluations(path)
     if results and not results[0].other_data:
         return replace(results[0], others=tuple(results[1:]))
-    if (path / "metrics.json").is_file():
-        return read_metrics(path / "metrics.json")
+    if (path / METRICS).is_file():
+        return read_metrics(path / METRICS)
     raise FileNotFoundError(
         f"Expected {path} to be an evaluated run, an evaluation or a metrics.json, but {_why(path)}"
     )
@@ -92,8 +93,8 @@ def evaluations(run: Path) -> list[Result]:
     Raises:
         ValueError: if a file is not strict JSON of this schema.
     """
-    main = run / "evaluation"
-    files = [file for file in (main / "metrics.json", *sorted(main.glob("*/metrics.json"))) if file.is_file()]
+    main = run / EVALUATION
+    files = [file for file in (main / METRICS, *sorted(main.glob(f"*/{METRICS}"))) if file.is_file()]
     results = [read_metrics(file) for file in files]
     usual = {None, *(_asked(result) for result in results if result.path.parent == main)}
     return sorted(results, key=lambda result: _precedence(result, usual), reverse=True)

@@ -18,6 +18,7 @@ from protometry.reports.results.runs import NOT_READ, passed_over, read, read_fr
 from protometry.reports.results.values_csv import ImageValues, read_values
 from protometry.reports.tables.groups import titles
 from protometry.reports.tables.paired_statistics import Paired, paired
+from protometry.run_folder.layout import IMAGES
 
 # numbers of runs that differ in one of these mean different things
 MUST_AGREE = (
@@ -130,7 +131,7 @@ def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -
 
 def _values(result: Result) -> ImageValues:
     """Those of all images of an evaluation."""
-    path, expected = result.path.with_name("images.csv"), result.timing["images"]
+    path, expected = result.path.with_name(IMAGES), result.timing["images"]
     values = read_values(path)
     if len(values.sample_ids) != expected:
         raise ValueError(

@@ -18,6 +18,7 @@ from protometry.metrics.page import arrow
 from protometry.reports.markdown import interval, number, printed_unit
 from protometry.reports.results.metrics_json import incomplete_training, with_baselines, without_images
 from protometry.reports.results.scores_file import Format
+from protometry.run_folder.layout import HISTORY, IMAGES, METRICS, run_of_evaluation
 
 NEXT_REASON = re.compile(r"; (?=[\w@|]+: )")  # a reason may hold a semicolon, but begins with its need
 SHOWN = ("metric", "unit", "value", "95 %", "n")
@@ -64,14 +65,14 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     undefined = {key: entry["reason"] for key, entry in result["metrics"].items() if entry.get("reason")}
     for line in (*said, *by_reason(result["skipped"]), *by_reason(undefined, "undefined")):
         console.print(line, **plain)
-    run_folder = folder.parent if folder.name == "evaluation" else folder.parent.parent
+    run_folder = run_of_evaluation(folder)
     for name, path in (
-        ("metrics", folder / "metrics.json"),
-        ("images", folder / "images.csv"),
+        ("metrics", folder / METRICS),
+        ("images", folder / IMAGES),
         *(("scores", folder / f"scores.{form}") for form in get_args(Format)),
         *((picture.stem, picture) for picture in sorted(folder.glob("*.png"))),
         ("prototypes", run_folder / "prototypes"),
-        ("logs", run_folder / "metrics.csv"),
+        ("logs", run_folder / HISTORY),
         ("checkpoints", run_folder / "checkpoints"),
     ):
         if path.exists():
