@@ -34,8 +34,7 @@ class FirstLook(StrictParser):
         return added
 
     def format_help(self, *args: Any, **options: Any) -> str:
-        """The help, without the types that are not known yet.
-        """
+        """The help, without the types that are not known yet."""
         text: str = super().format_help(*args, **options)
         return re.sub(r"type:\s+(null\s+\|\s+)?Any(\s+\|\s+null)?,\s+", "", text)
 

@@ -182,8 +182,7 @@ class StrictParser(ArgumentParser):
         return config
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
-        """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags.
-        """
+        """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags."""
         if isinstance(cfg_obj, Namespace | dict) and isinstance(cfg_obj.get("phases"), dict):
             cfg_obj["phases"] = _over(_phases(namespace), cfg_obj["phases"])
         config: Namespace = expand_paths(super().parse_object(cfg_obj, namespace, **options))
