@@ -39,8 +39,7 @@ def heat_map(image: Tensor, saliency: Tensor, scale: tuple[float, float] | None 
         tensor([0.5959, 0.5437, 0.0864])
     """
     low, high = scale or scale_of(saliency)
-    names = (AGAINST, WHITE, FOR) if low < 0 else VIRIDIS
-    colours = torch.tensor([ImageColor.getrgb(name) for name in names], device=saliency.device).div(255)
+    colours = (AGAINST_AND_FOR if low < 0 else VIRIDIS).to(saliency.device)
     position = ((saliency.float() - low) / (high - low or 1.0)).clamp(0, 1) * (len(colours) - 1)
     below = position.floor().long().clamp(max=len(colours) - 2)
     fraction = (position - below)[..., None]

@@ -13,7 +13,7 @@ from protometry.lightning_modules.contract import FitsConcepts
 from protometry.lightning_modules.heads.sparse_head import vary
 from protometry.metrics.suite import build, resolve
 from tests.datamodules.registry import SETS
-from tests.lightning_modules.test_contract import after_every_action, assert_consistent, images, seen
+from tests.lightning_modules.test_contract import after_every_action, assert_consistent, images, output_of
 from tests.metrics.test_suite import facts
 from tests.photo_trees import make_folders
 
@@ -47,7 +47,7 @@ def test_models_decide(name, classes, side):
     for preset, task in product(model.presets, model.tasks) if side is None else []:
         other = build(image_size=model.image_size, preset=preset, task=task)
         other.phases().check(other.parameter_groups(), other.loss_terms(), [*ACTIONS, *other.actions])
-    output = seen(model, images(4, model.image_size))
+    output = output_of(model, images(4, model.image_size))
     assert output.logits.isfinite().all()
     assert vary(output.extras.get("pooled", output.scores)).any()
     assert_consistent(model)
