@@ -2,10 +2,10 @@
 
 from protometry.explanations.choice import choose_explainer
 from protometry.explanations.concept_activation import CoAM
-from protometry.explanations.control import Random
 from protometry.explanations.explainer import Explainer, Targets
-from protometry.explanations.gradients import GradCAM, InputXGradient
+from protometry.explanations.grad_cam_and_gradient import GradCAM, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
+from protometry.explanations.random_maps import Random
 from protometry.explanations.relevance import LRP, PRP
 from protometry.explanations.summed_maps import BoxMaps, SummedMaps
 from protometry.explanations.unit_view import UnitView, unit_tile, unit_view, unit_views

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
-from protometry.explanations.gradients import differentiable, gradient_of, run_with_graph
+from protometry.explanations.grad_cam_and_gradient import differentiable, gradient_of, run_with_graph
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.primitives.checks import check_choice
 

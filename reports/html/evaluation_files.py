@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from protometry.explanations.control import Random
+from protometry.explanations.random_maps import Random
 from protometry.reports.results.metrics_json import Result, read_content, read_metrics
 from protometry.reports.results.runs import evaluations
 from protometry.reports.results.schema import Entry

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from protometry.explanations.concept_activation import CoAM
-from protometry.explanations.control import Random
 from protometry.explanations.explainer import Explainer
-from protometry.explanations.gradients import GradCAM, InputXGradient
+from protometry.explanations.grad_cam_and_gradient import GradCAM, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
+from protometry.explanations.random_maps import Random
 from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
 from protometry.explanations.summed_maps import BoxMaps, SummedMaps
 from protometry.explanations.upsample import Upsample

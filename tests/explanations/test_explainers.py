@@ -10,7 +10,7 @@ import torch
 
 from protometry.callbacks.phases.pruning import Prunable
 from protometry.explanations.explainer import Targets
-from protometry.explanations.gradients import GradCAM
+from protometry.explanations.grad_cam_and_gradient import GradCAM
 from protometry.explanations.upsample import Upsample
 from tests.explanations.registry import EXPLAINERS
 from tests.explanations.small_models import rand

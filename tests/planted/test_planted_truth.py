@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from protometry.explanations import PRP, Upsample
-from protometry.explanations.control import Random
+from protometry.explanations.random_maps import Random
 from protometry.metrics.suite import FAMILIES
 from tests.planted import changes  # noqa: F401 - registers expectations
 from tests.planted.expectation import CHANGES, DRAWN, FAMILY_NAMES, SLOTS, TRUTH

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from protometry.explanations.explainer import Targets
-from protometry.explanations.gradients import GradCAM, GraphOutput, InputXGradient
+from protometry.explanations.grad_cam_and_gradient import GradCAM, GraphOutput, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
 from protometry.explanations.upsample import upsample_maps
 from protometry.lightning_modules.geometry import Layer

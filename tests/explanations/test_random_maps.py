@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from protometry.explanations.control import Random
 from protometry.explanations.explainer import Targets
+from protometry.explanations.random_maps import Random
 from protometry.explanations.upsample import Upsample
 from protometry.lightning_modules.geometry import Layer
 from protometry.metrics.primitives.perturbation import keyed_noise
