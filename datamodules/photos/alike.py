@@ -1,4 +1,4 @@
-"""Photos that are equal, or in two parts of a split, and classes whose names are easily taken for one another."""
+"""Leakage between splits: photos that are equal or in two parts; and class names easily taken for one another."""
 
 from __future__ import annotations
 
