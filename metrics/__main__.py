@@ -1,4 +1,4 @@
-"""``python -m metrics FILE``: write the tables of all metrics into ``docs/metrics.md``, between its two marks."""
+"""``python -m protometry.metrics FILE``: write the tables of all metrics into a page, between its two marks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from jsonargparse import auto_cli
 from protometry.metrics.page import tables
 from protometry.metrics.suite import FAMILIES
 
-BEGIN, END = "<!-- begin: python -m metrics -->\n", "\n<!-- end -->"
+BEGIN, END = "<!-- begin: python -m protometry.metrics -->\n", "\n<!-- end -->"
 
 
 def write(file: str) -> None:
