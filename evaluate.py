@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import auto_cli
 
+from protometry.command_line.ending import from_shell
 from protometry.command_line.first_look import FirstLook, look_at
-from protometry.command_line.parser import StrictParser, from_shell
+from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import user_path
 from protometry.evaluation.hardware import Hardware
 from protometry.reports.limits import Limits

@@ -31,7 +31,8 @@ from protometry.callbacks.run.loggers import place_loggers
 from protometry.callbacks.run.step_curves import StepCurves
 from protometry.callbacks.run.summary import RunSummary, evaluate_command
 from protometry.callbacks.run.training_curves import TrainingCurves
-from protometry.command_line.parser import ASKED_TO_STOP, GO_ON, StrictParser, from_shell, trainer_settings
+from protometry.command_line.ending import ASKED_TO_STOP, GO_ON, from_shell, trainer_settings
+from protometry.command_line.parser import StrictParser
 from protometry.command_line.stopping import stop_together
 from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule

@@ -17,8 +17,10 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from protometry.command_line.parser import StrictParser, expect_interrupt, read_yaml
+from protometry.command_line.ending import expect_interrupt
+from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import expand_paths
+from protometry.command_line.yaml_files import read_yaml
 
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 

@@ -8,7 +8,7 @@ from lightning import Trainer
 from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from protometry.command_line.parser import ASKED_TO_STOP
+from protometry.command_line.ending import ASKED_TO_STOP
 
 
 def stop_together(trainer: Trainer) -> None:

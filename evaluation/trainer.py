@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning import Callback, Trainer
 
 from protometry.callbacks.run.progress import PhaseProgressBar
-from protometry.command_line.parser import trainer_settings
+from protometry.command_line.ending import trainer_settings
 from protometry.command_line.stopping import stop_together
 from protometry.evaluation.hardware import Hardware
 

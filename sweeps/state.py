@@ -8,7 +8,7 @@ from io import StringIO
 from typing import Any, Literal
 
 from protometry.command_line.messages import counted
-from protometry.command_line.parser import read_yaml
+from protometry.command_line.yaml_files import read_yaml
 from protometry.run_folder.layout import CONFIG, EVALUATION, LAST, METRICS
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.settings import changed_settings

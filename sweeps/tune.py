@@ -18,8 +18,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from protometry.command_line.messages import counted
-from protometry.command_line.parser import read_yaml
 from protometry.command_line.user_path import expand_paths, user_path
+from protometry.command_line.yaml_files import read_yaml
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 from protometry.run_folder.layout import BEST, HISTORY, LAST

@@ -9,7 +9,8 @@ import pytest
 from lightning.fabric.utilities.data import suggested_max_num_workers
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from protometry.command_line.parser import StrictParser, from_shell
+from protometry.command_line.ending import from_shell
+from protometry.command_line.parser import StrictParser
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_the_remedy_names_flags_of_the_command(words, said, monkeypatch, capsys)
 @pytest.mark.parametrize("call", ["from_shell(stop)", "expect_interrupt() or stop()"])
 def test_an_interrupt_takes_one_line(call):
     code = [
-        "import signal; from protometry.command_line.parser import *",
+        "import signal; from protometry.command_line.ending import *",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",  # which a process in the background lacks
         "stop = lambda: signal.raise_signal(signal.SIGINT)",
     ]
@@ -139,7 +140,7 @@ def test_an_interrupt_takes_one_line(call):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    code = "from protometry.command_line.parser import from_shell; from_shell(lambda: print('x' * 10**6))"
+    code = "from protometry.command_line.ending import from_shell; from_shell(lambda: print('x' * 10**6))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -12,7 +12,7 @@ from lightning import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from protometry.callbacks import RunCheckpoint
-from protometry.command_line.parser import from_shell
+from protometry.command_line.ending import from_shell
 from protometry.scripts import evaluate, train
 from tests.tiny_runs import (
     EPOCHS,

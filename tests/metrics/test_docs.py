@@ -21,7 +21,7 @@ def test_the_metric_of_the_guide(monkeypatch):
 
 
 def test_the_page_of_all_metrics():
-    """It holds what ``python -m protometry.metrics docs/metrics.md`` writes, which is true of the metrics as they are built."""
+    """It holds what ``python -m protometry.metrics docs/metrics.md`` writes of the metrics as they are built."""
     page = (DOCS / "metrics.md").read_text("utf-8")
     assert BEGIN + tables(FAMILIES.values()) + END in page
     for key, metric in build(["all"], facts())[0].items():

@@ -1,0 +1,143 @@
+"""How a command ends: exit codes, one-line errors, and what they advise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from threading import Event
+from typing import NoReturn
+
+from protometry.command_line.freed_memory import keep_freed_memory
+from protometry.command_line.messages import tidy_lightning, tidy_messages
+
+REMEDIES = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Free some space on its disk. {go_on}",
+    ),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another{flags}."),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), "Name another folder{flags}."),
+}
+TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
+# what survivors of a distributed run say, over gloo and over NCCL
+PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
+GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
+ASKED_TO_STOP = Event()  # by SIGTERM
+
+
+def from_shell(command: Callable[[], object]) -> None:
+    """Run a command line, with exit codes: 2 after a one-line error that the user can fix, 130 and 143 if stopped.
+
+    Args:
+        command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
+            unless they are of the operating system or of Lightning, about a combination of settings.
+    """
+    tidy_messages()
+    keep_freed_memory()
+    try:
+        command()
+        sys.stdout.flush()
+    except SystemExit as end:
+        if type(end).__name__ != "SIGTERMException":
+            raise
+        _end_by_sigterm()
+    except KeyboardInterrupt:
+        _end_by_hand()
+    except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        cause: BaseException | None = error  # the parser wraps what a constructor raises
+        while cause is not None and not _needs_no_traceback(cause):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        text = " ".join(str(cause).split())
+        if isinstance(cause, OSError) and cause.errno in REMEDIES:
+            remedy = REMEDIES[cause.errno].format(flags=_folder_flags(), go_on=GO_ON.get())
+            text = f"{text.rstrip('.')}. {remedy}"
+        elif _is_too_large(cause):
+            text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
+        elif _is_process_lost(cause):
+            if ASKED_TO_STOP.is_set():
+                _end_by_sigterm()
+            text = (
+                "Another process of this run has ended: it printed an error, was stopped, or was killed, as for lack "
+                f"of memory. {GO_ON.get()}"
+            )
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+
+
+def expect_interrupt() -> None:
+    """Have Ctrl-C end this process with one line also where :func:`from_shell` does not run yet."""
+    usual = sys.excepthook
+    sys.excepthook = lambda kind, *rest: _end_by_hand() if kind is KeyboardInterrupt else usual(kind, *rest)
+
+
+def _end_by_hand() -> NoReturn:
+    print("Stopped by Ctrl-C.", file=sys.stderr)
+    sys.exit(130)
+
+
+def _end_by_sigterm() -> NoReturn:
+    from lightning.pytorch.utilities import rank_zero_info
+
+    rank_zero_info(f"Stopped by SIGTERM. {GO_ON.get()}")
+    sys.exit(143)
+
+
+def _folder_flags() -> str:
+    """The flags that name the folder in which this command writes."""
+    given = {word.partition("=")[0] for word in sys.argv}
+    training = Path(sys.argv[0]).stem == "train"
+    flags = ["--runs", "--experiment"] if training else [flag for flag in ("--output", "--runs") if flag in given]
+    return f" with {' or '.join(f'`{flag}`' for flag in flags)}" if flags else ""
+
+
+def _needs_no_traceback(error: BaseException) -> bool:
+    ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
+    misconfigured = type(error).__name__ == "MisconfigurationException"  # of Lightning, which is slow to import
+    known = misconfigured or isinstance(error, OSError) or _is_too_large(error) or _is_process_lost(error)
+    return ours or known or (isinstance(error, ValueError | RuntimeError) and _raised_by_lightning(error))
+
+
+def _raised_by_lightning(error: BaseException) -> bool:
+    """Whether it was raised by a line of Lightning, which checks some settings only when it needs them."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
+
+
+def _is_process_lost(error: BaseException) -> bool:
+    """Whether another process of the run is gone."""
+    return isinstance(error, RuntimeError) and bool(PROCESS_LOST.search(str(error)))
+
+
+def _is_too_large(error: BaseException) -> bool:
+    """Whether something exceeded the memory or the range of numbers."""
+    said = isinstance(error, RuntimeError | ValueError | TypeError) and error.__cause__ is None and str(error)
+    return isinstance(error, MemoryError | OverflowError) or bool(said and TOO_LARGE.search(said))
+
+
+@contextmanager
+def trainer_settings() -> Iterator[None]:
+    """Around the construction of a ``Trainer``: tidies its messages and raises one type of error for its settings.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    tidy_lightning()
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, MemoryError, MisconfigurationException) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"Expected settings below `trainer` that Lightning accepts, but {reason}") from error
