@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace, get_loader
+from jsonargparse import ArgumentParser, Namespace
 
-import protometry.command_line.yaml_files  # noqa: F401 - the loader of yaml files
 from protometry.command_line.former_names import current_name
 from protometry.command_line.messages import did_you_mean
 from protometry.command_line.user_path import expand_paths
+from protometry.command_line.yaml_files import load_yaml
 
 WITH_CLASSES = tuple(
     f"protometry.{name}" for name in ("callbacks", "datamodules", "explanations", "lightning_modules")
@@ -127,7 +127,7 @@ def _merged(word: str, earlier: Namespace | None) -> str:
     argument, *path = flag.removeprefix("--").split(".")
     if argument != "phases" or not path or not given:
         return word
-    said = None if text == "None" else get_loader("yaml")(text)  # the parser's own way to pass on `null`
+    said = None if text == "None" else load_yaml(text)  # the parser's own way to pass on `null`
     for name in reversed(path):
         said = {name: said}
     return f"--phases={yaml.safe_dump(_over(_phases(earlier), said), default_flow_style=True, width=math.inf).strip()}"

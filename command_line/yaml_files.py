@@ -28,7 +28,12 @@ def read_yaml(file: str | Path) -> Any:
         raise ValueError(f"Expected {file} to be a yaml file, but {reason}.") from error
 
 
-def _load_unique(text: str) -> Any:
+def load_yaml(text: str) -> Any:
+    """The content of a text, as parsers read it.
+
+    Raises:
+        ValueError: if a key occurs twice.
+    """
     _refuse_duplicates(text)
     return with_current_names(_load_yaml(text))
 
@@ -63,4 +68,4 @@ def _place(node: yaml.Node) -> str:
     return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
 
 
-set_loader("yaml", _load_unique, exceptions=(yaml.YAMLError,))
+set_loader("yaml", load_yaml, exceptions=(yaml.YAMLError,))
