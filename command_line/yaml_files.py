@@ -10,7 +10,7 @@ from jsonargparse import get_loader, set_loader
 
 from protometry.command_line.former_names import with_current_names
 
-_load_yaml = get_loader("yaml")
+_load = get_loader("yaml")
 
 
 def read_yaml(file: str | Path) -> Any:
@@ -35,7 +35,7 @@ def load_yaml(text: str) -> Any:
         ValueError: if a key occurs twice.
     """
     _refuse_duplicates(text)
-    return with_current_names(_load_yaml(text))
+    return with_current_names(_load(text))
 
 
 def _refuse_duplicates(text: str) -> None:

@@ -20,7 +20,7 @@ from protometry.datamodules.transforms.photo import PhotoTransform
 
 @dataclass(frozen=True)
 class ClassAttributes:
-    """L attributes of S classes, and all A, from which they were selected.
+    """L attributes of S classes, selected from A.
 
     Args:
         names: of the L attributes that are used.

@@ -60,8 +60,7 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
     """The vectors of all concepts, each by scikit-learn's ``SVC(kernel="linear")``, in parallel over concepts.
 
     Images are drawn without replacement and independently for every concept, so that a vector depends neither on other
-    concepts nor on the number of threads. If too few are available, all are used, first for fitting. Embeddings
-    may be mapped from a file, of which only the rows that are drawn are read.
+    concepts nor on the number of threads. If too few are available, all are used, first for fitting.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0], [2.0, 3.0]])

@@ -60,7 +60,7 @@ ALPHAS = tuple(range(1, 13))  # of the curve
 class ConceptLocation(RankedConcepts, ImageRatio):
     """Share of the k most important concepts of decisions whose map is high where their part is (higher is better).
 
-    The mean over all pairs of an image and one of its k most important concepts that have a part, of which a side is in
+    The mean over all pairs of an image and one of its k most important concepts whose part, or a side of it, is in
     sight. ``summary`` adds ``image_mean``, the mean over images, and ``curve_a1`` to ``curve_a12``, the value at every
     alpha. Its baselines are ``chance``, a random region of the same size, which any of m visible sides may hit, and
     ``other_parts``, the same map against the other parts in sight.
