@@ -56,7 +56,7 @@ def test_projection_is_that_of_one_process(four, images):
     expected, _ = patches_on(0, 1, images)
     for actual, sent in four.run(patches_on, images):
         assert actual == expected
-        assert sent == 16 * (4 + 8 + 8 + 8 + 4 * 8)  # distance, key, cell, label and patch of every unit
+        assert sent == 16 * (4 + 8 + 8 + 8 + 1 + 4 * 8)  # distance, key, cell, label, own and patch of every unit
 
 
 def evaluate_on(rank, world_size, path):

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from protometry.callbacks import RunCheckpoint
 from protometry.command_line.ending import from_shell
+from protometry.run_folder.layout import BEST
 from protometry.scripts import evaluate, train
 from tests.tiny_runs import (
     EPOCHS,
@@ -73,7 +74,7 @@ def test_stopped_between_the_best_and_the_last_checkpoint(tmp_path, finished_run
 
     def dies(self, trainer, name):
         save(self, trainer, name)
-        if name == "best.ckpt":
+        if name == BEST:
             raise StopError
 
     folder = tmp_path / "run"
