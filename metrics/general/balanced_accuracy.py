@@ -35,7 +35,7 @@ def confusion_cells(
 
 
 class ClassMean(ItemMean):
-    """Mean over classes or labels, some of which may have no image."""
+    """Mean over the classes or labels that have an image."""
 
     @abstractmethod
     def images(self) -> Tensor:

@@ -121,7 +121,7 @@ def test_two_processes_equal_one(ddp_pool, parts):
 
 # -- no class without prototype --------------------------------------------------------------------------------------
 def listed(own, distance):
-    """Nearest images of which so many are own, and this distance to the nearest one."""
+    """The nearest images, so many of them own, with this distance to the nearest."""
     nearest = NearestPatches.empty(6, len(own), 1, CPU)
     nearest.own = torch.arange(6)[:, None] < torch.tensor(own)
     nearest.distance = torch.tensor(distance) + torch.arange(6.0)[:, None]
