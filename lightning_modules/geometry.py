@@ -1,11 +1,13 @@
-"""Geometry of a latent grid: from the layers of a backbone to the pixels of a cell."""
+"""Geometry of a latent grid: the pixels of a cell, and the pixels that it depends on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
+
+Spans = list[tuple[int, int]]  # first and last pixel that each row, or each column, of cells depends on
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,10 @@ class Geometry:
         image: ``(H, W)`` pixels.
         grid: ``(h, w)`` cells.
         jump: distance of neighbouring cells in pixels.
-        receptive_field: side of the theoretical receptive field in pixels.
+        receptive_field: side of the theoretical receptive field in pixels; None if it is measured.
         start: centre of the first cell's receptive field in pixels.
+        measured: for networks beyond convolution arithmetic, the pixels that rows and columns of cells depend on;
+            called once a receptive field is asked for.
 
     Example:
         >>> geometry = Geometry.of([Layer(3, 2, 1), Layer(2, 2, 0)], (16, 8))
@@ -38,9 +42,10 @@ class Geometry:
 
     image: tuple[int, int]
     grid: tuple[int, int]
-    jump: int
-    receptive_field: int
+    jump: float
+    receptive_field: int | None
     start: float
+    measured: Callable[[], tuple[Spans, Spans]] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, layers: Sequence[Layer], image: tuple[int, int]) -> Geometry:
@@ -76,20 +81,25 @@ class Geometry:
         Raises:
             ValueError: if the cell lies outside the grid or the square is larger than the image.
         """
-        height, width = self.image
         if not (0 <= row < self.grid[0] and 0 <= col < self.grid[1]):
             raise ValueError(f"Expected argument `row`, `col` to lie in the grid {self.grid}, but got ({row}, {col}).")
-        spans = [
-            self._span(index, cells, n, size)
-            for index, cells, n in ((col, self.grid[1], width), (row, self.grid[0], height))
-        ]
-        return spans[0][0], spans[1][0], spans[0][1], spans[1][1]
+        (y0, y1), (x0, x1) = self._span(0, row, size), self._span(1, col, size)
+        return x0, y0, x1, y1
 
-    def _span(self, index: int, cells: int, pixels: int, size: str | int) -> tuple[int, int]:
+    def sees_everything(self) -> bool:
+        """Whether every cell depends on the whole image, as behind attention or squeeze-and-excite."""
+        corners = [(0, 0), (self.grid[0] - 1, self.grid[1] - 1)]
+        whole = (0, 0, self.image[1] - 1, self.image[0] - 1)
+        return all(self.cell_box(*cell, "receptive_field") == whole for cell in corners)
+
+    def _span(self, axis: int, index: int, size: str | int) -> tuple[int, int]:
+        cells, pixels = self.grid[axis], self.image[axis]
         if size == "cell":
             return index * pixels // cells, -(-(index + 1) * pixels // cells) - 1
+        if size == "receptive_field" and self.measured is not None:
+            return self.measured()[axis][index]
         centre = self.start + self.jump * index
-        if size == "receptive_field":
+        if size == "receptive_field" and self.receptive_field is not None:
             first = math.floor(centre - self.receptive_field / 2 + 0.5)
             return max(first, 0), min(first + self.receptive_field, pixels) - 1
         side = int(size)

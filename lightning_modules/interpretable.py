@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protometry.command_line.messages import did_you_mean
-from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone
+from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
@@ -35,7 +35,7 @@ class InterpretableModule(LightningModule, ABC):
     Args:
         num_classes: K, linked from the data.
         image_size: ``(H, W)`` pixels of the images, linked from the data.
-        backbone: the backbone, as plain data.
+        backbone: the backbone as plain data, or from Python a module from images to features (B, D, h, w).
         preset: name of one of the model's phase plans.
         phases: changes to the preset: phase name -> fields, a new phase, or null to remove one; single fields have
             flags: ``--model.phases.joint.epochs 2``.
@@ -61,7 +61,7 @@ class InterpretableModule(LightningModule, ABC):
         self,
         num_classes: int,
         image_size: tuple[int, int],
-        backbone: BackboneOptions | None = None,
+        backbone: BackboneOptions | nn.Module | None = None,
         preset: str = "sketch",
         phases: dict[str, PhaseOverride | None] | None = None,
         epoch_scale: float = 1.0,
@@ -70,8 +70,11 @@ class InterpretableModule(LightningModule, ABC):
         num_concepts: int = 0,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(logger=False)
+        self.save_hyperparameters(logger=False, ignore=["backbone"])
         self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
+        self.hparams["backbone"] = (
+            {"class_path": class_path_of(backbone)} if isinstance(backbone, nn.Module) else backbone
+        )
         check_at_least("num_classes", num_classes, 2)
         check_at_least("num_concepts", num_concepts, 0)
         if preset not in self.presets:
@@ -93,8 +96,8 @@ class InterpretableModule(LightningModule, ABC):
             )
         self.num_classes, self.num_concepts = num_classes, num_concepts
         self.image_size = (image_size[0], image_size[1])
-        self.backbone: Backbone = build_backbone(backbone if backbone is not None else {"name": "sketch"})
-        self.backbone.geometry(self.image_size)  # refuses images too small for it
+        self.backbone: Backbone = build_backbone({"name": "sketch"} if backbone is None else backbone, self.image_size)
+        self.backbone.geometry(self.image_size)  # refuses images that do not suit it
         plan = self.presets[preset].override(phases or {})
         plan = _with_margin_loss(plan) if multilabel else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)

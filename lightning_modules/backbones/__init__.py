@@ -1,5 +1,11 @@
 """Backbones with built-in input normalisation and known geometry; plain modules without Lightning."""
 
-from protometry.lightning_modules.backbones.backbone import Backbone, BackboneOptions, Normalize, build_backbone
+from protometry.lightning_modules.backbones.backbone import (
+    Backbone,
+    BackboneOptions,
+    Normalize,
+    build_backbone,
+    class_path_of,
+)
 
-__all__ = ["Backbone", "BackboneOptions", "Normalize", "build_backbone"]
+__all__ = ["Backbone", "BackboneOptions", "Normalize", "build_backbone", "class_path_of"]

@@ -1,22 +1,30 @@
-"""The backbone of a model: input normalisation and a convolutional network with known geometry.
+"""The backbone of a model: input normalisation and a network from images to a grid of features.
 
 Normalisation is the first layer, so that training, projection, perturbation and evaluation cannot disagree about it.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
 
+from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
+from protometry.lightning_modules.backbones.libraries import LIBRARIES
 from protometry.lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
+from protometry.lightning_modules.backbones.output import check_images_apart, shape_of_features
+from protometry.lightning_modules.backbones.output_stride import set_output_stride
+from protometry.lightning_modules.backbones.receptive_field import measured_fields
 from protometry.lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
 from protometry.lightning_modules.backbones.until import end_after
 from protometry.lightning_modules.backbones.weights import load_weights
-from protometry.lightning_modules.geometry import Geometry, Layer
+from protometry.lightning_modules.geometry import Geometry, Layer, Spans
 
 BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",
@@ -35,12 +43,15 @@ _STATISTICS = {
 class BackboneOptions(TypedDict):
     """The description of a backbone as plain data, parsed from yaml and stored in checkpoints."""
 
-    name: BackboneName
-    weights: NotRequired[str | None]  # null, a torchvision enum name, or a path
+    name: NotRequired[str]  # one of BackboneName, "timm/NAME" or "torchvision/NAME"
+    class_path: NotRequired[str]  # instead of a name: a module from images to (B, D, h, w), such as my_package.MyNet
+    init_args: NotRequired[dict[str, Any]]  # of that module, or of the network of timm or torchvision
+    weights: NotRequired[str | None]  # null, a file, a torchvision enum name, or "pretrained" for timm's own
+    output_stride: NotRequired[int | None]  # pixels per cell: strides beyond it become dilation
     strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
-    until: NotRequired[str | None]  # the last layer kept, such as "layer2" or "features.6"; null keeps all
+    until: NotRequired[str | None]  # the last layer kept, such as "layer2", "features.6" or "blocks.8"; null keeps all
     width: NotRequired[int]  # BagNets: channels of the stem, a multiple of 16; all others are in proportion
-    normalization: NotRequired[Normalization]
+    normalization: NotRequired[Normalization]  # by default what the weights of the network expect
 
 
 class Normalize(nn.Module):
@@ -74,10 +85,17 @@ class Normalize(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Normalisation, then a convolutional network without pool and classifier.
+    """Normalisation, then a network without pooling and classifier.
 
-    Its state dict holds torchvision's parameter names behind ``net.``. The forward pass has no data-dependent branch:
-    ``torch.fx`` can trace it.
+    Its state dict holds the network's parameter names behind ``net.``. The forward pass has no data-dependent branch:
+    ``torch.fx`` can trace it with all networks in ``BackboneName``.
+
+    Args:
+        name: of the network, or the import path of its class.
+        net: normalised images (B, 3, H, W) -> (B, D, h, w).
+        out_channels: D.
+        normalization: of the images.
+        layers: on the longest path, where convolution arithmetic gives the geometry; otherwise it is measured.
 
     Example:
         >>> backbone = build_backbone({"name": "sketch"})
@@ -87,16 +105,25 @@ class Backbone(nn.Module):
         Geometry(image=(64, 32), grid=(8, 4), jump=8, receptive_field=38, start=4.0)
     """
 
-    def __init__(self, name: BackboneName, net: nn.Module, out_channels: int, normalization: Normalization) -> None:
+    def __init__(
+        self,
+        name: str,
+        net: nn.Module,
+        out_channels: int,
+        normalization: Normalization,
+        layers: list[Layer] | None = None,
+    ) -> None:
         super().__init__()
-        self.name: BackboneName = name
+        self.name = name
         self.normalize = Normalize(normalization)
         self.net = net
         self.out_channels = out_channels
-        self.layers = longest_path(net)
+        self.layers = layers
+        self._grids: dict[tuple[int, int], tuple[int, int]] = {}
+        self._fields: dict[tuple[int, int], tuple[Spans, Spans]] = {}
         for module in net.modules():
-            if isinstance(module, nn.ReLU | nn.ReLU6):
-                module.inplace = False  # explainers read inputs of layers, which it would overwrite
+            if getattr(module, "inplace", False) is True:
+                module.inplace = False  # type: ignore[assignment]  # explainers read inputs of layers, which it would overwrite
         self.to(memory_format=torch.channels_last)  # a fifth to a third faster on CPU, and under AMP on GPU
 
     def forward(self, images: Tensor) -> Tensor:
@@ -108,9 +135,21 @@ class Backbone(nn.Module):
         """The geometry of the output cells for an image of ``(H, W)`` pixels.
 
         Raises:
-            ValueError: if the image is too small to leave one cell.
+            ValueError: if the network cannot process such images, or they are too small to leave one cell.
         """
-        return Geometry.of(self.layers, image_size)
+        if self.layers is not None:
+            return Geometry.of(self.layers, image_size)
+        if image_size not in self._grids:
+            _, rows, cols = shape_of_features(self.net, image_size)
+            self._grids[image_size] = rows, cols
+        grid = self._grids[image_size]
+        jump = image_size[0] / grid[0]
+        return Geometry(image_size, grid, jump, None, jump / 2, measured=partial(self._measured, image_size))
+
+    def _measured(self, image_size: tuple[int, int]) -> tuple[Spans, Spans]:
+        if image_size not in self._fields:
+            self._fields[image_size] = measured_fields(self.net, image_size, self._grids[image_size])
+        return self._fields[image_size]
 
 
 def longest_path(net: nn.Module) -> list[Layer]:
@@ -125,42 +164,114 @@ def longest_path(net: nn.Module) -> list[Layer]:
         [Layer(kernel=3, stride=2, padding=1), Layer(kernel=2, stride=2, padding=0)]
     """
     return [
-        Layer(_side(module.kernel_size), _side(module.stride), _side(module.padding))
+        Layer(_dilated(module), _side(module.stride), _side(module.padding))
         for path, module in net.named_modules()
         if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) and "downsample" not in path.split(".")
     ]
 
 
-def build_backbone(options: BackboneOptions) -> Backbone:
-    """Build a backbone, in training mode, from plain data.
+def build_backbone(options: BackboneOptions | nn.Module, image_size: tuple[int, int] = (224, 224)) -> Backbone:
+    """Build a backbone, in training mode, from plain data or around a module.
 
     Without weights the initialisation is random and repeats under the same global seed.
 
     Args:
-        options: ``name``; ``weights`` null (the default), a torchvision enum name such as ``IMAGENET1K_V1``, or the
-            path of a state dict of torchvision's network or of the backbone; ``strides`` ``"standard"`` (the default),
-            ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``until`` the layer to end after, see :func:`end_after`, null
-            (the default) for the whole network; ``width`` (BagNets) 64 by default; ``normalization`` as in
-            :class:`Normalize`, ``"imagenet"`` by default.
+        options: a module (B, 3, H, W) -> (B, D, h, w), or its description. ``name`` is one of ``BackboneName``,
+            ``timm/NAME`` or ``torchvision/NAME``; ``class_path`` instead is the import path of a module; ``init_args``
+            go to the constructor of either. ``weights`` is null (the default), the path of a state dict (also
+            safetensors) of the network or of the backbone or of a checkpoint of ours, a torchvision enum name such as
+            ``IMAGENET1K_V1``, or ``pretrained`` for what timm has for the name. ``output_stride`` is the number of
+            pixels per cell, null by default, see :func:`set_output_stride`; ``strides`` is ``"standard"`` (the
+            default), ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``until`` the layer to end after, see
+            :func:`end_after`, null (the default) for the whole network; ``width`` (BagNets) 64 by default;
+            ``normalization`` as in :class:`Normalize`, by default what the weights of the network expect,
+            ``"imagenet"`` for modules of your own.
+        image_size: ``(H, W)`` pixels, for which transformers are made and modules of your own are checked.
 
     Raises:
         FileNotFoundError: if the weights cannot be found.
-        ValueError: if an option is unknown, or the weights do not fit.
+        ValueError: if an option is unknown, the weights do not fit, or the features are not a grid.
 
     Example:
         >>> backbone = build_backbone({"name": "resnet18", "strides": "reduced"})
         >>> backbone.out_channels, backbone.geometry((224, 224)).grid
         (512, (28, 28))
+        >>> build_backbone({"name": "torchvision/resnet34", "output_stride": 16}).geometry((224, 224)).grid
+        (14, 14)
+        >>> build_backbone(nn.Conv2d(3, 8, 4, stride=4)).geometry((64, 32)).grid
+        (16, 8)
     """
+    if isinstance(options, nn.Module):
+        return _backbone_of_module(class_path_of(options), options, {}, image_size)
     _check(options)
-    name, weights = options["name"], options.get("weights")
-    net, out_channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
+    if "class_path" in options:
+        module = _imported(options["class_path"], options.get("init_args") or {})
+        return _backbone_of_module(options["class_path"], module, options, image_size)
+    name, weights, until = options["name"], _given(options, "weights"), _given(options, "until")
+    library, _, its_name = name.partition("/")
+    if its_name:
+        init_args = options.get("init_args") or {}
+        net, normalization = LIBRARIES[library](its_name, image_size, init_args, weights, until)
+        _finer(net, options)
+        channels, *_ = shape_of_features(net, image_size)
+        return Backbone(name, net, channels, options.get("normalization", normalization))
+    net, channels = _network(name, options.get("strides", "standard"), options.get("width", WIDTH))
     whole = net.state_dict().keys()
-    if (until := options.get("until")) not in _NULL:
-        net, out_channels = end_after(net, until)
-    if weights not in _NULL:
+    if until is not None:
+        net, channels = end_after(net, until)
+    if weights is not None:
         load_weights(net, name, weights, cut=whole - net.state_dict().keys())
-    return Backbone(name, net, out_channels, options.get("normalization", "imagenet"))
+    _finer(net, options)
+    return Backbone(name, net, channels, options.get("normalization", "imagenet"), longest_path(net))
+
+
+def class_path_of(module: nn.Module) -> str:
+    """The import path of a module's class.
+
+    Example:
+        >>> class_path_of(nn.Conv2d(3, 8, 3))
+        'torch.nn.modules.conv.Conv2d'
+    """
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _backbone_of_module(
+    name: str, module: nn.Module, options: BackboneOptions, image_size: tuple[int, int]
+) -> Backbone:
+    if (weights := _given(options, "weights")) is not None:
+        load_weights(module, name, weights, translate=dict)
+    _finer(module, options)
+    channels, *_ = shape_of_features(module, image_size)
+    check_images_apart(module, image_size)
+    return Backbone(name, module, channels, options.get("normalization", "imagenet"))
+
+
+def _imported(class_path: str, init_args: Mapping[str, Any]) -> nn.Module:
+    module, _, name = class_path.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+        net = kind(**init_args)
+    except Exception as error:  # a module of the user's may raise any type
+        raise ValueError(
+            f"Expected argument `backbone.class_path` to be a module that can be imported and made with "
+            f"`init_args` {dict(init_args)}, but got {class_path!r} ({type(error).__name__}: {error})."
+        ) from error
+    if not isinstance(net, nn.Module):
+        raise ValueError(
+            f"Expected argument `backbone.class_path` to be a torch.nn.Module, but {class_path} gives a "
+            f"{type(net).__name__}."
+        )
+    return net
+
+
+def _finer(net: nn.Module, options: BackboneOptions) -> None:
+    if (output_stride := _given(options, "output_stride")) is not None:
+        set_output_stride(net, int(output_stride), options.get("name") or options["class_path"])
+
+
+def _given(options: BackboneOptions, key: str) -> Any:
+    value = options.get(key)
+    return None if value in _NULL else value
 
 
 def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:
@@ -179,15 +290,38 @@ def _check(options: BackboneOptions) -> None:
     known = list(BackboneOptions.__annotations__)
     if not options.keys() <= set(known):
         raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {list(options)}.")
-    name, strides = options.get("name"), options.get("strides", "standard")
-    if name not in get_args(BackboneName):
-        raise ValueError(f"Expected argument `backbone.name` to be one of {get_args(BackboneName)}, but got {name!r}.")
+    if "class_path" in options:
+        name, own, where = options["class_path"], {"class_path", "init_args", "weights", "output_stride"}, "a module"
+    else:
+        name = options.get("name")
+        library = name.partition("/")[0] if isinstance(name, str) and "/" in name else None
+        names = get_args(BackboneName)
+        if name not in names and library not in LIBRARIES:
+            near = did_you_mean(str(name), names)
+            raise ValueError(
+                f"Expected argument `backbone.name` to be one of {names}, 'timm/NAME' or 'torchvision/NAME', but got "
+                f"{name!r}.{near} `protometry backbones PATTERN` lists names; a module of your own goes to "
+                "`backbone.class_path`."
+            )
+        own = {"name", "init_args", "weights", "output_stride", "until"} if library else set(known)
+        own -= set() if library else {"class_path", "init_args"}
+        where = f"networks of {library}" if library else name
+    if foreign := [key for key in options if key not in own | {"normalization"}]:
+        raise ValueError(
+            f"Expected argument `backbone` of {where} to have keys of {sorted(own)}, but got {foreign[0]!r}."
+        )
+    output_stride = _given(options, "output_stride")
+    if output_stride is not None and output_stride not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(
+            f"Expected argument `backbone.output_stride` to be null, 1, 2, 4, 8, 16 or 32, but got {output_stride!r}."
+        )
+    strides = options.get("strides", "standard")
     choices: tuple[Any, ...] = ("standard", "reduced") if name in RESNETS else ("standard",)
     choices = ("standard", 13, 26) if name == "convnext_tiny" else choices
     if strides not in choices:
         raise ValueError(
             f"Expected argument `backbone.strides` of {name} to be one of {choices}, but got {strides!r}. "
-            f"'reduced' exists for {list(RESNETS)}, 13 and 26 for 'convnext_tiny'."
+            f"'reduced' exists for {list(RESNETS)}, 13 and 26 for 'convnext_tiny', `output_stride` for all."
         )
     if "width" in options and (name not in BAGNETS or options["width"] < 1 or options["width"] % 16):
         # gradients of a strided 1×1 convolution with 8 channels, channels last, write past their memory (oneDNN)
@@ -211,3 +345,7 @@ def _statistics(normalization: Normalization) -> tuple[list[float], list[float]]
 
 def _side(size: Any) -> int:
     return int(size[0] if isinstance(size, tuple) else size)
+
+
+def _dilated(module: Any) -> int:
+    return (_side(module.kernel_size) - 1) * _side(getattr(module, "dilation", 1)) + 1

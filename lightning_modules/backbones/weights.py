@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -19,15 +19,27 @@ _MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
-def load_weights(net: nn.Module, name: str, weights: str, cut: Collection[str] = ()) -> None:
-    """Load pretrained weights into a network with torchvision's parameter names, strictly.
+def load_weights(
+    net: nn.Module,
+    name: str,
+    weights: str,
+    cut: Collection[str] = (),
+    translate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None,
+) -> None:
+    """Load pretrained weights into a network, strictly.
 
-    A path holds the state dict of torchvision's ``name`` (for a BagNet: of the authors' network) or of the backbone
-    itself, or is the checkpoint of a run of this project, whose backbone is taken. Classifier keys are dropped by name,
-    every other key must match, DenseNet's also under the names of torchvision's files. Parameters keep their dtype:
-    half-precision files are cast up. Reading a file cannot run code.
-    An enum name is looked up in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
-    The file may also hold the keys ``cut``, of layers that the network no longer has.
+    A path holds the state dict of ``name`` (for a BagNet: of the authors' network) or of the backbone itself, or is the
+    checkpoint of a run of this project, whose backbone is taken. Every key must match, DenseNet's also under the names
+    of torchvision's files. Parameters keep their dtype: half-precision files are cast up. Reading a file cannot run
+    code. An enum name is looked up in torchvision's cache (``$TORCH_HOME/hub/checkpoints``) and fetched if absent.
+
+    Args:
+        net: the network.
+        name: its name, torchvision's for an enum name.
+        weights: a path, also of a safetensors file, or an enum name.
+        cut: keys that the file may also hold, of layers that the network no longer has.
+        translate: gives the entries of a library's file the keys of the network; by default, torchvision's, whose
+            classifier is dropped.
 
     Raises:
         FileNotFoundError: if the file is absent and, for an enum name, cannot be fetched.
@@ -37,16 +49,22 @@ def load_weights(net: nn.Module, name: str, weights: str, cut: Collection[str] =
     state = _read_state_dict(file)
     if all(key.startswith(_BACKBONE_PREFIX) for key in state):
         state = {key.removeprefix(_BACKBONE_PREFIX): value for key, value in state.items()}
+    else:
+        state = (translate or _without_classifier)(state)
     # a plain dict on purpose: without version metadata, files older than `num_batches_tracked` load too
-    kept = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
+    kept = {_OLD_DENSENET.sub(r"\1\2", key): value for key, value in state.items()}
     kept = {key: value for key, value in kept.items() if key not in cut}
     try:
         net.load_state_dict(kept, strict=True)
     except RuntimeError as error:
         raise ValueError(
-            f"Expected argument `weights` to be a state dict of torchvision's {name} or of the backbone, but got "
+            f"Expected argument `weights` to be a state dict of {name} or of the backbone, but got "
             f"{file}: {error}\nPass the file of the network named in `backbone.name`, or change that name."
         ) from error
+
+
+def _without_classifier(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value for key, value in state.items() if not key.startswith(_CLASSIFIERS)}
 
 
 def _locate(name: str, weights: str) -> Path:
@@ -81,6 +99,10 @@ def _cached(choice: WeightsEnum) -> Path:
 
 def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
     try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # an unpickler may raise any type for a foreign or truncated file
         reason = str(error).split("\n")[0]

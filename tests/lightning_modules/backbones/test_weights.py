@@ -85,7 +85,7 @@ def test_path_of_a_checkpoint(tmp_path):
 
 def test_checkpoint_of_another_backbone(tmp_path):
     torch.save({"state_dict": Classifier(num_classes=3, image_size=(32, 32)).state_dict()}, tmp_path / "last.ckpt")
-    with pytest.raises(ValueError, match=r"(?s)torchvision's resnet18 .*last.ckpt.*Missing key"):
+    with pytest.raises(ValueError, match=r"(?s)of resnet18 .*last.ckpt.*Missing key"):
         build_backbone({"name": "resnet18", "weights": str(tmp_path / "last.ckpt")})
 
 
@@ -160,7 +160,7 @@ def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
 
 
 def test_weights_of_another_network(resnet18_file):
-    with pytest.raises(ValueError, match=r"(?s)torchvision's resnet34 .*Missing key.*layer1\.2\.conv1\.weight"):
+    with pytest.raises(ValueError, match=r"(?s)of resnet34 .*Missing key.*layer1\.2\.conv1\.weight"):
         build_backbone({"name": "resnet34", "weights": str(resnet18_file)})
     with pytest.raises(ValueError, match=r"(?s)resnet50.*size mismatch for layer1\.0\.conv1\.weight"):
         build_backbone({"name": "resnet50", "weights": str(resnet18_file)})
