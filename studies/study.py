@@ -243,7 +243,6 @@ class ItemKey:
         output: id of the option that the model scores highest.
         scores: similarity, by row.
         catch: allowed values of a question that shows attention.
-        localisation: pointing game, energy and IoU of the maps, by ``<option>/<metric>``.
     """
 
     image: str
@@ -252,7 +251,6 @@ class ItemKey:
     output: str | None = None
     scores: dict[str, float] = field(default_factory=dict)
     catch: dict[str, list[str]] = field(default_factory=dict)
-    localisation: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

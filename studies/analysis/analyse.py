@@ -28,7 +28,7 @@ from protometry.studies.analysis.results import (
     output_results,
     rating_results,
 )
-from protometry.studies.analysis.similarity import localisation_results, similarity_results
+from protometry.studies.analysis.similarity import similarity_results
 from protometry.studies.analysis.tables import write_answers, write_codebook, write_participants, write_results
 from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.flow import expected
@@ -193,7 +193,6 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
         results |= output_results(people)
     results |= confidence_results(task, people)
     results |= similarity_results(people)
-    results |= localisation_results(people)
     if arm.form == "tree":
         cards = [name for name in (people[0].pages if people else {}) if name.startswith("warm_up.")]
         right = [[person.pages.get(card) == expected(study, card)[card] for card in cards] for person in people]

@@ -85,10 +85,6 @@ QUESTIONS: dict[str, dict[str, Name]] = {
         "confidence_gamma": Name("γ of confidence and accuracy (1: the surer, the more often right)"),
         "confidence_brier": Name("Brier score of confidence (0 is best)"),
     },
-    "Do maps that lie on the object help?": {
-        "confidence_vs": Name("Spearman correlation of {metric} and confidence rating"),
-        "accuracy_vs": Name("Spearman correlation of {metric} and accuracy"),
-    },
     "Who took part, and for how long?": {
         "experience": Name("experience with machine learning (1 to 5)"),
         "warmup_tree": Name("warm-up questions answered correctly", "%"),
@@ -123,17 +119,16 @@ FLAGS: dict[Flag, str] = {
 
 
 def short(key: str) -> str:
-    """A result key without ``study/``, the task, and the metric of a correlation with localisation.
+    """A result key without ``study/`` and the task.
 
     Example:
-        >>> short("study/agreement_total"), short("study/accuracy_vs_energy"), short("study/minutes")
-        ('total', 'accuracy_vs', 'minutes')
+        >>> short("study/agreement_total"), short("study/minutes")
+        ('total', 'minutes')
     """
     name = key.removeprefix("study/")
     for task in get_args(TaskName):
         name = name.removeprefix(f"{task}_")
-    before, versus, _ = name.partition("_vs_")
-    return f"{before}_vs" if versus else name
+    return name
 
 
 def name_of(key: str) -> Name:
@@ -143,8 +138,7 @@ def name_of(key: str) -> Name:
         >>> name_of("study/distinction_correct").text
         'accuracy, right predictions'
     """
-    name = NAMES[short(key)]
-    return Name(name.text.format(metric=key.partition("_vs_")[2]), name.unit, name.did)
+    return NAMES[short(key)]
 
 
 def unit_of(key: str, arm: str) -> Unit:

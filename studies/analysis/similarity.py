@@ -1,4 +1,4 @@
-"""Whether people see the similarity that the model sees, and whether better maps are answered better."""
+"""Whether people see the similarity that the model sees."""
 
 from __future__ import annotations
 
@@ -117,29 +117,3 @@ def _by_class(rated: list[Rated]) -> dict[str, Result]:
         for name, values in groups.items()
         if values
     }
-
-
-def localisation_results(people: list[Person]) -> dict[str, Result]:
-    """Spearman correlation over items of mean belief or accuracy with the localisation of the shown maps.
-
-    The value of an item is the mean over its options of each metric in the key.
-    """
-    answers: dict[str, list[ItemAnswer]] = {}
-    for person in people:
-        for one in person.items:
-            answers.setdefault(one.item.id, []).append(one)
-    metrics = sorted({name.split("/")[-1] for given in answers.values() for name in given[0].key.localisation})
-    results = {}
-    for metric in metrics:
-        pairs = []
-        for given in answers.values():
-            values = [value for name, value in given[0].key.localisation.items() if name.split("/")[-1] == metric]
-            if values:
-                pairs.append((np.mean(values), np.mean([one.number("confidence") for one in given]),
-                              np.mean([one.right for one in given])))  # fmt: skip
-        table = np.array(pairs)
-        for name, column in (("confidence", 1), ("accuracy", 2)):
-            value, p = spearman(table[:, 0], table[:, column])
-            reason = "" if math.isfinite(value) else "fewer than three items, or all alike"
-            results[f"study/{name}_vs_{metric}"] = Result(value, n=len(table), details={"p": p}, reason=reason)
-    return results

@@ -15,7 +15,6 @@ from torch import Tensor
 from protometry.explanations import Targets, unit_views
 from protometry.explanations.heat import heat_map, scale_of
 from protometry.explanations.views import crop, draw_box, fit, to_image
-from protometry.metrics.functional import energy_pointing_game, pointing_game, region_intersection_over_union
 from protometry.reports.scan import samples_of
 from protometry.reports.unit_sources import UnitSources
 from protometry.studies.bundle import media_name
@@ -59,7 +58,6 @@ class Drawing:
         decisions: list[Row] = []
         leaves: list[int] = []
         scores: dict[str, float] = {}
-        localisation: dict[str, float] = {}
         maps = self._maps(sample, labels) if explained.method.form == "heatmap" else None
         scale = None if maps is None else (0.0, scale_of(maps)[1])
         for rank, label in enumerate(labels):
@@ -67,7 +65,6 @@ class Drawing:
             rows: list[Row] = []
             if maps is not None:
                 pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[rank], scale)), LARGE))]
-                localisation |= {f"{ids[label]}/{key}": value for key, value in _localised(maps[rank], sample).items()}
             elif explained.method.form == "tree":
                 rows, decisions, leaves = self._path(sample, index, scores)
             elif explained.method.form == "units":
@@ -90,7 +87,7 @@ class Drawing:
         item = Item(explained.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, outputs.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None
-        return item, ItemKey(name, outputs.correct[index], answer, output, scores, {}, localisation)
+        return item, ItemKey(name, outputs.correct[index], answer, output, scores)
 
     def _options(self, index: int) -> dict[int, str]:
         """Ids of the options of a test image by class, the predicted one first."""
@@ -219,16 +216,3 @@ class Drawing:
         name = media_name(buffer.getvalue(), "webp")
         self.media[name] = buffer.getvalue()
         return name
-
-
-def _localised(saliency: Tensor, sample: Any) -> dict[str, float]:
-    """Whether a map lies on the object, where the data have masks."""
-    if "object_mask" not in sample:
-        return {}
-    saliency, mask = saliency[None, None], sample["object_mask"][None]
-    values = {
-        "pointing_game": pointing_game(saliency, mask),
-        "energy": energy_pointing_game(saliency, mask),
-        "iou": region_intersection_over_union(saliency, mask),
-    }
-    return {name: float(value) for name, value in values.items() if torch.isfinite(value.float()).all()}

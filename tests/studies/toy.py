@@ -79,7 +79,7 @@ def make_key(item: Item, task: TaskName, form: Form, number: int) -> ItemKey:
     answer = answers[number % 4] if answers else None
     output = item.options[number // 2 % 4].id if len(item.options) > 1 else None
     scores = dict(zip((row.id for row in rows), generator.random(len(rows)).tolist(), strict=True))
-    return ItemKey(f"image{number}", number % 2 == 0, answer, output, scores, {}, {"o0/energy": generator.random()})
+    return ItemKey(f"image{number}", number % 2 == 0, answer, output, scores)
 
 
 def make_bundle(
