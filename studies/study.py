@@ -117,7 +117,7 @@ class Arm:
     items: list[Item]
     preview: list[Example]
     rating: Rating = "rows"
-    control: Literal["none", "random", "shuffled"] | None = None
+    control: Literal["random", "shuffled"] | None = None
     similarity: Similarity = "scale"
     clarity: bool = False
     origin: dict[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic_core import to_json
 
 from protometry.run_folder.atomic import write_atomic
 from protometry.studies.analysis.graded import Person, grade
@@ -216,14 +217,5 @@ def correct(results: Results, family: list[str]) -> None:
 
 def plain(results: Results) -> dict[str, Any]:
     """Results as JSON holds them, with null for what is undefined."""
-    return {arm: {key: _plain(asdict(result)) for key, result in entries.items()} for arm, entries in results.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value
+    content: dict[str, Any] = json.loads(to_json(results, inf_nan_mode="null", fallback=np.generic.item))
+    return content

@@ -6,10 +6,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from protometry.reports.published.numbers import published
 from protometry.studies.analysis import names
 from protometry.studies.analysis.headlines import arms, headlines, people
-from protometry.studies.analysis.hive import key_of, published_for
+from protometry.studies.analysis.hive import published_for
 from protometry.studies.analysis.results import default_test
 from protometry.studies.study import Study
 
@@ -28,7 +27,6 @@ def page(study: Study, summary: dict[str, Any]) -> str:
     some = summary["participants"]
     excluded = some["analysed"] > some["kept"]
     sentences, before = headlines(study, kept), headlines(study, everybody)
-    ours = {key for entries in everybody.values() for key in entries}
     of_hive = {arm.id: published_for(study, arm) for arm in study.arms}
     return environment.get_template("index.html").render(
         study=study,
@@ -44,7 +42,6 @@ def page(study: Study, summary: dict[str, Any]) -> str:
         pairs={arm: next(iter(entries.items())) for arm, entries in kept.items() if names.is_pair(arm)},
         of_hive=of_hive,
         any_hive=any(of_hive.values()),
-        hive=[(key, record) for record in published("hive") if (key := key_of(record)) in ours],
         with_interval=names.with_interval,
     )
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
+from protometry.reports.markdown import lines
 from protometry.run_folder.csv_text import csv_text
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.names import FLAGS, name_of
@@ -99,31 +100,24 @@ def write_results(file: Path, results: dict[str, Results]) -> None:
 
 def write_codebook(file: Path, study: Study, results: Results) -> None:
     """What the columns, the questions and the results of this study mean."""
-    lines = [f"# Codebook of {study.id}", ""]
+    parts = [f"# Codebook of {study.id}"]
     for name, columns in (("answers.csv", ANSWER_COLUMNS), ("participants.csv", PERSON_COLUMNS)):
-        lines += [f"## {name}", "", "| column | meaning |", "|---|---|"]
-        lines += [f"| {column} | {meaning} |" for column, meaning in columns.items()] + [""]
-    lines += [
-        "Flags: " + ", ".join(f"{flag} ({words})" for flag, words in FLAGS.items()) + ".",
-        "",
-        "## Questions",
-        "",
-        "| question | text | answers |",
-        "|---|---|---|",
-    ]
+        parts += [f"## {name}", _table(["column", "meaning"], columns.items())]
+    parts.append("Flags: " + ", ".join(f"{flag} ({words})" for flag, words in FLAGS.items()) + ".")
     pages = ("consent", "background", "understanding.intro", "tradeoff", "comments")
     asked = [question for page in pages for question in page_questions(study, page, study.arms[0])]
     for arm in study.arms:
         asked += [question for item in arm.items[:1] for question in item_questions(study, arm, item)]
         checks = [question for item in arm.checks for question in item_questions(study, arm, item)]
         asked += [question for question in checks if question.name == "attention"]
-    for name, question in {_column(one.name): one for one in asked}.items():
-        answers = "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind
-        lines.append(f"| {name} | {_cell(question.text)} | {_cell(answers)} |")
-    keys = dict.fromkeys(key for entries in results.values() for key in entries)
-    lines += ["", "## Results", "", "| key | meaning |", "|---|---|"]
-    lines += [f"| {key} | {name_of(key).text} |" for key in keys]
-    file.write_text("\n".join(lines) + "\n", "utf-8")
+    rows = [
+        (name, question.text, "; ".join(f"{value}: {text}" for value, text in question.options) or question.kind)
+        for name, question in {_column(one.name): one for one in asked}.items()
+    ]
+    parts += ["## Questions", _table(["question", "text", "answers"], rows)]
+    meanings = {key: name_of(key).text for entries in results.values() for key in entries}
+    parts += ["## Results", _table(["key", "meaning"], meanings.items())]
+    file.write_text("\n\n".join(parts) + "\n", "utf-8")
 
 
 def _column(question: str) -> str:
@@ -132,8 +126,8 @@ def _column(question: str) -> str:
     return f"{kind}.*" if row and kind in ("similarity", "clarity", "pair") else question
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _table(header: list[str], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(lines(header, list(rows), left=len(header)))
 
 
 def _write(file: Path, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> None:

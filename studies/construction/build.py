@@ -78,7 +78,9 @@ def build(  # noqa: PLR0913
     for method, planned in zip(arms, study.arms, strict=True):
         taken = {keys[check.id].image for arm in built for check in arm.checks} if assignment.arms > 1 else set()
         explained = ExplainedModel(method, task, seed, salt, allow_classes.split(",") if allow_classes else ())
-        built.append(_arm(explained, planned, items, checks, assignment, media, keys, taken))
+        arm, its_keys = _arm(Drawing(explained, media), planned, assignment, items, checks, taken)
+        built.append(arm)
+        keys |= its_keys
         for earlier, arm in zip(arms, built[:-1], strict=False):
             if earlier.ckpt_path == method.ckpt_path and arm.origin["checkpoint"] != built[-1].origin["checkpoint"]:
                 raise explained.wrong(f"it has changed since the arm {arm.id} was built; let its training end first")
@@ -130,12 +132,11 @@ def _planned(method: Method) -> Arm:
     )
 
 
-def _arm(  # noqa: PLR0913
-    explained: ExplainedModel, planned: Arm, items: int, checks: int, assignment: Assignment,
-    media: dict[str, bytes], keys: dict[str, ItemKey], taken: set[str],
-) -> Arm:  # fmt: skip
-    """The arm with its items; their pictures and keys are added to ``media`` and ``keys``."""
-    drawing = Drawing(explained, media)
+def _arm(
+    drawing: Drawing, planned: Arm, assignment: Assignment, items: int, checks: int, taken: set[str]
+) -> tuple[Arm, dict[str, ItemKey]]:
+    """The arm with its items, of images that are not ``taken``, and their keys."""
+    explained, keys = drawing.explained, dict[str, ItemKey]()
     chosen, preview, used = [], [], {*taken}
     for right, wanted in ((True, assignment.right), (False, assignment.wrong)):
         *some, last = explained.choose(right, (items if wanted else 0) + 1)
@@ -155,7 +156,8 @@ def _arm(  # noqa: PLR0913
         raise explained.wrong(f"{repeated} of its test images are the same picture as another one")
     chosen.sort(key=lambda item: item.id)
     accuracy = round(explained.accuracy, 1)
-    return replace(planned, accuracy=accuracy, items=chosen, preview=preview, origin=explained.origin(), checks=extra)
+    origin = explained.origin()
+    return replace(planned, accuracy=accuracy, items=chosen, preview=preview, origin=origin, checks=extra), keys
 
 
 def _checks(drawing: Drawing, number: int, assignment: Assignment, used: set[str]) -> list[tuple[Item, ItemKey]]:
