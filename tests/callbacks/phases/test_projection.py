@@ -11,7 +11,14 @@ from lightning import Callback, LightningModule
 from torch import nn
 
 import protometry.callbacks.phases.projection
-from protometry.callbacks.phases.projection import LARGEST, NearestPatches, distinct_patches, nearest_patches, project
+from protometry.callbacks.phases.projection import (
+    LARGEST,
+    NearestPatches,
+    distinct_patches,
+    nearest_patches,
+    patches_of_nearest_images,
+    project,
+)
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules import Classifier, ProtoPNet
 from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
@@ -82,35 +89,50 @@ def batches(data, size, order=None):
     return [{name: tensor[part] for name, tensor in data.items()} for part in order.split(size)]
 
 
-def brute_force(data, model):
-    """The smallest (distance, sample key, cell) of every unit, one comparison at a time."""
+def nearest_images(data, model, own):
+    """The smallest (distance, sample key, cell) of every unit in each image, in order, one comparison at a time."""
     collected = []
     for unit in range(len(model.vectors)):
-        candidates = []
+        nearest = []
         for image, label, key in zip(data["image"], data["label"].tolist(), data["sample_key"].tolist(), strict=True):
-            if unit % model.classes != label or not model.active[unit]:
-                continue
-            for cell, patch in enumerate(image.flatten(1).T):
-                distance = ((patch - model.vectors[unit]) ** 2).sum().item()
-                candidates.append((distance, key, cell, label, patch.tolist()))
-        collected.append(
-            min(candidates) if candidates else (math.inf, LARGEST, LARGEST, -1, [0.0] * model.vectors.shape[1])
-        )
+            allowed = unit % model.classes == label
+            patches = [(((p - model.vectors[unit]) ** 2).sum().item(), p) for p in image.flatten(1).T]
+            cell = min(range(len(patches)), key=lambda index: patches[index][0])
+            if allowed or not own:
+                nearest.append((patches[cell][0], key, cell, label, patches[cell][1].tolist(), allowed))
+        collected.append(sorted(nearest))
     return collected
 
 
+def brute_force(data, model):
+    nothing = (math.inf, LARGEST, LARGEST, -1, [0.0] * model.vectors.shape[1], False)
+    return [each[0] if each else nothing for each in nearest_images(data, model, own=True)]
+
+
 def as_rows(nearest: NearestPatches):
-    columns = (nearest.distance, nearest.sample_key, nearest.cell, nearest.label, nearest.patch)
+    columns = (nearest.distance, nearest.sample_key, nearest.cell, nearest.label, nearest.patch, nearest.own)
     return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def six_nearest(model, loader):
+    """The rows of every unit in the six images nearest to it, of whatever class."""
+    nearest = patches_of_nearest_images(model, loader, torch.device("cpu"), 6, own=False)
+    ranks = [as_rows(nearest.at(torch.full_like(nearest.cell[0], rank))) for rank in range(6)]
+    return [[row for row in rows if math.isfinite(row[0])] for rows in zip(*ranks, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", [1, 4, 17])
 def test_any_order_and_batch_size_equals_brute_force(seed, size):
+    """Also where images are seen twice, and where there are fewer than are looked for."""
     data, model = draw(seed=seed)
     order = torch.randperm(17, generator=torch.Generator().manual_seed(seed))
-    for chosen in (None, order, order.flip(0)):
-        assert as_rows(nearest_patches(model, batches(data, size, chosen), model.device)) == brute_force(data, model)
+    expected, six = brute_force(data, model), [each[:6] for each in nearest_images(data, model, own=False)]
+    for chosen in (None, order, order.flip(0), torch.cat([order, torch.tensor([0, 0, 16])])):
+        assert as_rows(nearest_patches(model, batches(data, size, chosen), model.device)) == expected
+        assert six_nearest(model, batches(data, size, chosen)) == six
+    few = {name: tensor[:2] for name, tensor in data.items()}
+    assert six_nearest(model, batches(few, size)) == nearest_images(few, model, own=False)
 
 
 @pytest.mark.parametrize(("size", "candidates"), [(1, 8), (4, 1), (4, 2), (17, 8)])
@@ -166,12 +188,6 @@ def test_own_units_alone_give_the_bits_of_all(monkeypatch, seed, size):
     assert max(compared[forwards:]) > 4
 
 
-def test_an_image_seen_twice_changes_nothing():
-    data, model = draw()
-    twice = torch.cat([torch.arange(17), torch.tensor([0, 0, 16])])
-    assert as_rows(nearest_patches(model, batches(data, 5, twice), model.device)) == brute_force(data, model)
-
-
 def test_ties_by_sample_key_then_cell():
     """Two units at 0 and 1; key 2 and key 9 hold both values, the values sit at cells 5 and 7 of every image."""
     pictures = torch.full((3, 1, 3, 4), 8.0)
@@ -181,19 +197,12 @@ def test_ties_by_sample_key_then_cell():
     assert (nearest.sample_key.item(), nearest.cell.item(), nearest.distance.item()) == (2, 5, 0.0)
 
 
-def test_no_batches_finds_nothing():
-    _, model = draw()
-    nearest = nearest_patches(model, [], model.device)
-    assert torch.isinf(nearest.distance).all()
-    assert (nearest.label == -1).all()
-
-
 # -- two processes ---------------------------------------------------------------------------------------------------
 def nearest_of_rank(rank, world_size, data, vectors, parts):
     part = parts[rank]
     own = batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []
     model, device = Transparent(vectors, 3), torch.device("cpu")
-    return nearest_patches(model, own, device), distinct_patches(model, own, device)
+    return nearest_patches(model, own, device), distinct_patches(model, own, device), six_nearest(model, own)
 
 
 @pytest.mark.parametrize("parts", [
@@ -202,14 +211,18 @@ def nearest_of_rank(rank, world_size, data, vectors, parts):
     [list(range(17)), []],
     [list(range(17)), list(range(17))],  # padding: both own every patch
     [list(range(12)), list(range(5, 17))],
-], ids=["strided", "first empty", "second empty", "both all", "overlapping"])  # fmt: skip
+    [[0, 1], [2]],  # fewer than six images in all
+], ids=["strided", "first empty", "second empty", "both all", "overlapping", "few"])  # fmt: skip
 def test_two_processes_equal_one(ddp_pool, parts):
     data, model = draw(seed=2)
     vectors = model.vectors.detach()
+    data = {name: tensor[sorted({*parts[0], *parts[1]})] for name, tensor in data.items()}
     expected, apart = brute_force(data, model), distinct_patches(model, batches(data, 4), model.device)
-    for nearest, distinct in ddp_pool.run(nearest_of_rank, data, vectors, parts):
+    six = [each[:6] for each in nearest_images(data, model, own=False)]
+    for nearest, distinct, of_six in ddp_pool.run(nearest_of_rank, data, vectors, parts):
         assert as_rows(nearest) == expected
         assert as_rows(distinct) == as_rows(apart)
+        assert of_six == six
 
 
 # -- the action ------------------------------------------------------------------------------------------------------
@@ -226,13 +239,15 @@ def trainer_of(data, size=4, order=None):
     ))  # fmt: skip
 
 
-def test_sources_tell_where_each_unit_comes_from():
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_sources_tell_where_each_unit_comes_from(size):
+    """An identity is an image, never a batch index times a batch size."""
     data, model = draw()
-    trainer = trainer_of(data)
+    trainer = trainer_of(data, size, torch.randperm(17, generator=torch.Generator().manual_seed(size)))
     expected = brute_force(data, model)
     report = project(trainer, model)
     source: SourceTable = model.loaded
-    for unit, (distance, key, cell, label, patch) in enumerate(expected):
+    for unit, (distance, key, cell, label, patch, _) in enumerate(expected):
         if math.isinf(distance):
             continue
         row, col = divmod(cell, 4)
@@ -246,23 +261,6 @@ def test_sources_tell_where_each_unit_comes_from():
     assert report["moved_max"] == max(finite)
 
 
-def test_sources_do_not_depend_on_the_loader():
-    """An identity is an image, never a batch index times a batch size."""
-    tables = []
-    for size, order in (
-        (4, None),
-        (1, torch.arange(17).flip(0)),
-        (5, torch.randperm(17, generator=torch.Generator().manual_seed(7))),
-    ):
-        data, model = draw()
-        project(trainer_of(data, size, order), model)
-        tables.append(model.loaded)
-    for table in tables[1:]:
-        assert table.sample_id == tables[0].sample_id
-        assert torch.equal(table.row, tables[0].row)
-        assert torch.equal(table.col, tables[0].col)
-
-
 @pytest.fixture
 def messages(monkeypatch):
     texts: list[str] = []
@@ -270,7 +268,7 @@ def messages(monkeypatch):
     return texts
 
 
-def test_a_class_without_images_keeps_its_vectors_and_is_listed(messages):
+def test_classes_without_images_and_units_that_share_a_patch_are_listed_and_kept(messages):
     data, model = draw()
     before = model.vectors.detach().clone()
     report = project(trainer_of(data), model)
@@ -282,11 +280,6 @@ def test_a_class_without_images_keeps_its_vectors_and_is_listed(messages):
     assert (model.loaded.row[2], model.loaded.col[2], model.loaded.label[2]) == (-1, -1, -1)
     assert report["without_patch"] == 3
     assert any("without any allowed image" in text and "[2, 5, 8]" in text for text in messages)
-
-
-def test_units_that_share_a_patch_are_reported_and_kept(messages):
-    data, model = draw()
-    report = project(trainer_of(data), model)
     groups = model.loaded.duplicates()
     assert any({0, 3} <= set(group) for group in groups)
     assert report["duplicates"] == sum(len(group) - 1 for group in groups)
@@ -308,9 +301,7 @@ def test_inactive_units_are_not_projected(messages):
 
 def test_models_without_prototypes_are_refused():
     model = Classifier(num_classes=8, image_size=(32, 32))
-    with pytest.raises(
-        TypeError, match="Expected a model with prototypes for the action 'project', but got Classifier"
-    ):
+    with pytest.raises(TypeError, match="with prototypes for the action 'project', but got Classifier"):
         project(SimpleNamespace(datamodule=tiny_birds()), model)
 
 
