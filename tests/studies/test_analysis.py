@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.stats import ttest_1samp
 from protometry.studies.__main__ import main
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test
+from protometry.studies.bundle import load_bundle
 from protometry.studies.hypotheses import hypotheses
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import answer_all, simulate
@@ -22,27 +24,20 @@ from protometry.studies.study import Platform, Quality
 from tests.studies.toy import TASKS, make_bundle, read_rows
 
 
+@dataclass(frozen=True)
 class Scripted(Observer):
     """Answers ``confidence`` by the item's id, and everything else as given."""
 
+    beliefs: dict = field(default_factory=dict)
+    given: dict = field(default_factory=dict)
+
     def respond(self, study, step, key, seed):
         answers = super().respond(study, step, key, seed)
-        given = {
-            **self.__dict__["given"],
-            "confidence": self.__dict__["beliefs"].get(step.item.id if step.item else ""),
-        }
-        return {name: given.get(name) if given.get(name) is not None else value for name, value in answers.items()}
-
-
-def scripted(beliefs, **given):
-    observer = Scripted()
-    observer.__dict__.update(beliefs=beliefs, given=given)
-    return observer
+        belief = {"confidence": self.beliefs[step.item.id]} if step.item and self.beliefs else {}
+        return {name: {**self.given, **belief}.get(name, value) for name, value in answers.items()}
 
 
 def answered(folder: Path, *observers: Observer) -> Path:
-    from protometry.studies.bundle import load_bundle
-
     store = Store(folder / "answers.sqlite", load_bundle(folder))
     for number, observer in enumerate(observers):
         answer_all(store, store.join(f"person{number}"), observer)
@@ -56,7 +51,8 @@ def test_agreement_by_hand(tmp_path):
     first = {"i0": 4, "i2": 2, "i1": 3, "i3": 1}  # right: one of two; wrong: one of two
     second = {"i0": 3, "i2": 3, "i1": 2, "i3": 1}  # all right
     values = {"tradeoff.low": 90.0, "tradeoff.medium": -1, "understanding.task": 4, "understanding.results": 3}
-    answered(tmp_path, scripted(first, **values), scripted(second, **values | {"tradeoff.low": 100.0}))
+    others = values | {"tradeoff.low": 100.0}
+    answered(tmp_path, Scripted(beliefs=first, given=values), Scripted(beliefs=second, given=others))
     results = analyse(tmp_path)["results"]["all"]["main"]
     assert (results["study/agreement_correct"]["value"], results["study/agreement_incorrect"]["value"]) == (0.75, 0.75)
     assert results["study/over_belief"]["value"] == 0.25  # one of four beliefs in wrong predictions
@@ -80,30 +76,19 @@ def test_agreement_by_hand(tmp_path):
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("form", ["units", "tree"])
-def test_perfect_participants_survive(tmp_path, task, form):
+@pytest.mark.parametrize("people", [0, 1, 2])
+def test_nobody_and_few_perfect_participants(tmp_path, task, form, people):
     """Ten of ten is ten: a released form stored the score 10 as 1 and 0."""
     bundle = make_bundle(tmp_path, task, form, items=10, assignment={"right": 5, "wrong": 5})
-    ideal = Observer("noisy", d_prime=50.0)
-    answered(tmp_path, ideal, ideal)
+    answered(tmp_path, *[Observer("noisy", d_prime=50.0)] * people)
     result = analyse(tmp_path)["results"]["all"]["main"][f"study/{task}_total"]
-    assert (result["value"], result["n"]) == (1, 2)
-    assert result["details"]["participants"]["reason"] == "all participants have the same value"
+    assert (result["value"], result["n"]) == (1 if people else None, people)
+    reason = "all participants have the same value" if people == 2 else "fewer than two participants"
+    assert result["details"]["participants"]["reason"] == reason
     assert result["details"]["clustered"]["reason"] == "fewer than three participants"
-    assert bundle.hash in (tmp_path / "analysis/summary.json").read_text("utf-8")
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("form", ["units", "tree"])
-@pytest.mark.parametrize("people", [0, 1])
-def test_nobody_and_one_are_no_result(tmp_path, task, form, people):
-    make_bundle(tmp_path, task, form)
-    answered(tmp_path, *[Observer("noisy")] * people)
-    summary = analyse(tmp_path)
-    result = summary["results"]["all"]["main"][f"study/{task}_correct"]
-    assert result["details"]["clustered"]["reason"] == "fewer than three participants"
-    assert "p" not in result["details"]["participants"]
     assert (result["reason"] == "nobody answered") == (people == 0)
     assert "n/a: nobody answered" in (tmp_path / "analysis/index.html").read_text("utf-8") or people
+    assert bundle.hash in (tmp_path / "analysis/summary.json").read_text("utf-8")
 
 
 def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
@@ -201,11 +186,10 @@ def test_texts_of_participants_and_studies_stay_texts(tmp_path):
     study = json.loads((tmp_path / "study.json").read_text("utf-8"))
     study["title"] = nasty
     (tmp_path / "study.json").write_text(json.dumps(study), "utf-8")
-    answered(tmp_path, scripted({}, comments=nasty))
+    answered(tmp_path, Scripted(given={"comments": nasty}))
     analyse(tmp_path)
-    assert [row["value"] for row in read_rows(tmp_path / "analysis/answers.csv") if row["question"] == "comments"] == [
-        f"'{nasty}"
-    ]
+    answers = read_rows(tmp_path / "analysis/answers.csv")
+    assert [row["value"] for row in answers if row["question"] == "comments"] == [f"'{nasty}"]
     page = (tmp_path / "analysis/index.html").read_text("utf-8")
     assert "<img" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import httpx
@@ -21,11 +21,11 @@ from uvicorn import Config, Server
 
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
-from protometry.studies.participants import steps_of
+from protometry.studies.participants import read_database, steps_of
 from protometry.studies.server import serve
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import simulate
-from protometry.studies.store import Store, open_store
+from protometry.studies.store import Store
 from protometry.studies.study import Pages, Platform
 from tests.studies.test_server import FORM, Site
 from tests.studies.toy import make_bundle
@@ -45,6 +45,7 @@ def withdraw(site):
     shown = site.get("/p").text
     asked = re.search(r'<details class="withdraw">.*?name="token" value="(\w+)"', shown, re.DOTALL)
     assert asked, shown
+    assert site.post({"token": "no"}, "/withdraw").status_code == 403
     return site.post({"token": asked[1]}, "/withdraw", follow_redirects=True)
 
 
@@ -63,6 +64,7 @@ def test_a_failed_quiz_is_no_beginning_and_withdrawing_is_for_good(site):
     for page in ("quiz", "quiz_again"):
         site.post(site.form(**{f"{page}.0": "0", f"{page}.1": "0"}))
     assert "S1" in site.get("/p").text
+    assert site.who().status == "screened"
     assert withdraw(site).status_code == 200
     for browser in (site.cookies, httpx.Cookies()):
         again = site.join(PERSON, cookies=browser)
@@ -116,17 +118,6 @@ def test_only_the_owner_reads_a_database(tmp_path):
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("a.sqlite*")} == {0o600}
 
 
-def test_a_link_is_no_way_around_the_lock(tmp_path):
-    bundle = make_bundle(tmp_path / "study")
-    (tmp_path / "link.sqlite").symlink_to(tmp_path / "a.sqlite")
-    with (
-        open_store(tmp_path / "a.sqlite", bundle),
-        pytest.raises(ValueError, match="is being served already"),
-        open_store(tmp_path / "link.sqlite", bundle),
-    ):
-        pass
-
-
 def test_a_full_disk_is_no_health(site):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, before[1]))
@@ -164,8 +155,13 @@ def test_withdrawal_deletes_everything_also_from_the_log(tmp_path, page):
     if page == "done":
         site.post(site.form(comments=secret[3]))
         assert secret[3].encode() in b"".join(file.read_bytes() for file in tmp_path.glob("answers.sqlite*"))
-    left = withdraw(site)
+    who, left = site.who(), withdraw(site)
     assert 'href="https://app.prolific.com/"' in left.text
+    assert "have been deleted" in left.text
+    assert site.get("/p").status_code == 403
+    _, (one,), visits = read_database(site.database)
+    assert (one.status, one.external, one.session, one.items, visits) == ("withdrawn", None, None, [], [])
+    assert site.store.submit(one, steps_of(site.bundle.study, who), 0, {"consent": "agree"}, {}) == "stale"
     kept = b"".join(file.read_bytes() for file in tmp_path.glob("answers.sqlite*"))
     assert not [word for word in secret if word.encode() in kept]
 
@@ -185,45 +181,32 @@ def test_a_reader_only_delays_the_deletion_from_the_log(site):
 
 def test_who_declines_is_led_back(site):
     site.join(PERSON)
+    page = site.get("/p").text
+    assert page.index('class="withdraw"') < page.index("<h1>") < page.index(">Continue<")  # far apart
     site.post(site.form(consent="decline"))
     end = site.get("/p").text
     assert 'href="https://app.prolific.com/"' in end
     assert "return your submission" in end
-
-
-def test_continue_and_withdraw_are_far_apart(site):
-    site.join(PERSON)
-    page = site.get("/p").text
-    assert page.index('class="withdraw"') < page.index("<h1>") < page.index(">Continue<")
-
-
-@contextmanager
-def served(folder, *arguments):
-    """A server of its own process, and its address."""
-    command = [sys.executable, "-m", "protometry", "studies", "serve", str(folder), "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            yield server, re.search(r"http://\S+", server.stdout.readline())[0]
-        finally:
-            server.kill()
+    assert "chosen not to take part" in end
+    assert site.who().status == "declined"
 
 
 def test_sigterm_leaves_all_answers_in_one_file(tmp_path):
+    """The address is one of the sixth version."""
     make_bundle(tmp_path / "study")
-    with served(tmp_path / "study") as (server, url):
-        assert httpx.post(f"{url}join", headers=FORM).status_code == 303
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
+    arguments = ["serve", str(tmp_path / "study"), "--port", "0", "--host", "::1"]
+    command = [sys.executable, "-m", "protometry", "studies", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = re.search(r"http://\[::1\]:\S+", server.stdout.readline())[0]
+            assert httpx.post(f"{url}join", headers=FORM).status_code == 303
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(20) == 0
+        finally:
+            server.kill()
     assert not (tmp_path / "study/answers.sqlite-wal").exists()
     with sqlite3.connect(tmp_path / "study/answers.sqlite") as connection:
         assert connection.execute("SELECT count(*) FROM participant").fetchone() == (1,)
-
-
-def test_an_address_of_the_sixth_version_is_answered(tmp_path):
-    make_bundle(tmp_path / "study")
-    with served(tmp_path / "study", "--host", "::1") as (_, url):
-        assert url.startswith("http://[::1]:")
-        assert httpx.get(url).status_code == 200
 
 
 def test_a_slow_connection_is_ended(site, monkeypatch):

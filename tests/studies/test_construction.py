@@ -190,12 +190,6 @@ def test_rows_are_what_decides_for_a_class():
     assert explained.rows_of(0, 0) == [0]
 
 
-def test_forms_are_fixed_sets_of_items(run):
-    bundle, _ = run("Classifier", task="agreement", items=4, places=replace(PLACES, by="forms"))
-    forms = [item.form for item in bundle.study.arms[0].items]
-    assert sorted(forms) == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
 def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     first, _ = run("Classifier", task="agreement")
     again, _ = run("Classifier", "again", task="agreement", salt=first.key.salt)
@@ -372,7 +366,6 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
         ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
         ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
         ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
-        ("Classifier", {"places": Assignment(4, 2, 2, "forms"), "items": 3}, "cannot be divided into forms of 2"),
     ],
 )
 def test_what_cannot_be_built_is_refused(run, name, options, message):

@@ -32,7 +32,7 @@ from protometry.studies.simulation.browser import read_page
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import simulate, take_part
 from protometry.studies.store import Store, open_store
-from protometry.studies.study import Arm, Assignment, Pages, Platform, Study
+from protometry.studies.study import Arm, Assignment, Platform, Study
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
@@ -433,16 +433,19 @@ def test_a_study_that_was_changed_is_closed(site):
 
 
 def test_one_server_per_database_and_resumed_after_it_ends(tmp_path):
-    bundle = make_bundle(tmp_path / "study")
+    """A link is no way around the lock."""
+    bundle, link = make_bundle(tmp_path / "study"), tmp_path / "link.sqlite"
+    link.symlink_to(tmp_path / "a.sqlite")
     with open_store(tmp_path / "a.sqlite", bundle) as store:
         who = store.join()
-        with pytest.raises(ValueError, match="is being served already"), open_store(tmp_path / "a.sqlite", bundle):
-            pass
+        for file in (tmp_path / "a.sqlite", link):
+            with pytest.raises(ValueError, match="is being served already"), open_store(file, bundle):
+                pass
     with open_store(tmp_path / "a.sqlite", load_bundle(tmp_path / "study")) as store:
         assert store.find(who.id) == who
 
 
-def test_a_port_in_use_is_one_line(tmp_path, capsys):
+def test_a_port_in_use_or_none_is_one_line(tmp_path, capsys):
     make_bundle(tmp_path / "study")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -450,12 +453,9 @@ def test_a_port_in_use_is_one_line(tmp_path, capsys):
         port = taken.getsockname()[1]
         assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 2
     assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("port", [-1, 65536])
-def test_what_is_no_port_is_one_line(tmp_path, capsys, port):
-    assert main(["serve", str(tmp_path), "--port", str(port)]) == 2
-    assert f"`port` to lie between 0 and 65535, but got {port}." in capsys.readouterr().err
+    for port in (-1, 65536):
+        assert main(["serve", str(tmp_path), "--port", str(port)]) == 2
+        assert f"`port` to lie between 0 and 65535, but got {port}." in capsys.readouterr().err
 
 
 def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, capsys):
@@ -492,27 +492,6 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
     assert "C1" not in site.get("/p").text
     site.post(site.form(comments=""))
     assert 'href="https://app.prolific.com/submissions/complete?cc=C1%26X"' in site.get("/p").text
-
-
-def test_failed_quiz_refused_consent_and_withdrawal(tmp_path):
-    site = Site(tmp_path, platform=Platform(screened="S1"), pages=Pages())
-    site.join()
-    for page in ("quiz", "quiz_again"):
-        site.answer_until("quiz") if page == "quiz" else None
-        assert site.post(site.form(**{f"{page}.0": "0", f"{page}.1": "0"})).status_code == 303
-    assert "S1" in site.get("/p").text
-    site.cookies = httpx.Cookies()
-    site.join()
-    site.post(site.form(consent="decline"))
-    assert "chosen not to take part" in site.get("/p").text
-    site.cookies = httpx.Cookies()
-    site.join()
-    site.post(site.form(consent="agree"))
-    token = re.search(r'action="/withdraw".*?name="token" value="(\w+)"', site.get("/p").text, re.S)[1]
-    assert site.post({"token": "no"}, "/withdraw").status_code == 403
-    assert "have been deleted" in site.post({"token": token}, "/withdraw", follow_redirects=True).text
-    assert site.get("/p").status_code == 403
-    assert {one.status for one in read_database(site.database)[1]} == {"screened", "declined", "withdrawn"}
 
 
 @pytest.mark.slow

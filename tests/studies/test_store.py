@@ -158,16 +158,6 @@ def test_what_fails_stores_nothing(store, monkeypatch):
     assert store.submit(who, way, 0, {"consent": "agree"}, {}) == "stored"
 
 
-def test_withdrawal_deletes_all_but_the_fact(store, tmp_path):
-    who = store.join("person", "session")
-    answer_all(store, who, Observer())
-    store.withdraw(who)
-    _, people, visits = read_database(tmp_path / "answers.sqlite")
-    assert visits == []
-    assert [(one.status, one.external, one.session, one.items) for one in people] == [("withdrawn", None, None, [])]
-    assert store.submit(who, steps_of(store.bundle.study, who), 0, {"consent": "agree"}, {}) == "stale"
-
-
 def test_quiz_and_consent_decide_the_way(store):
     study = store.bundle.study
     way = steps_of(store.bundle.study, store.join())
