@@ -33,6 +33,11 @@ def callback_of(trainer: Trainer, kind: type[Kind]) -> Kind | None:
     return next(iter(callbacks_of(trainer, kind)), None)
 
 
+def wrong_model(module: object, action: str, wanted: str) -> TypeError:
+    """The error for a model that an action cannot change."""
+    return TypeError(f"Expected a model {wanted} for the action {action!r}, but got {type(module).__name__}.")
+
+
 def phase_of(trainer: Trainer, module: object) -> Phase:
     """The phase under way."""
     plan = model_of(module).phases()

@@ -13,7 +13,7 @@ from torch import Tensor
 from protometry.callbacks.forward.observer import Outputs
 from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
-from protometry.callbacks.trainer_parts import datamodule_of
+from protometry.callbacks.trainer_parts import datamodule_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import FitsConcepts
 from protometry.run_folder.atomic import write_atomic
@@ -31,9 +31,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         ValueError: on all processes, if the model refuses the images.
     """
     if not isinstance(module, FitsConcepts):
-        raise TypeError(
-            f"Expected a model with a bank of concepts for the action 'fit_concepts', but got {type(module).__name__}."
-        )
+        raise wrong_model(module, "fit_concepts", "with a bank of concepts")
     datamodule = datamodule_of(trainer)
     folder = Path(trainer.default_root_dir)
     embeddings, concepts, targets = embed_training_images(module, datamodule)

@@ -10,7 +10,7 @@ from lightning import LightningModule, Trainer
 from torch import Tensor
 
 from protometry.callbacks.forward.walk import gather_outputs, walk
-from protometry.callbacks.trainer_parts import datamodule_of
+from protometry.callbacks.trainer_parts import datamodule_of, wrong_model
 from protometry.lightning_modules.contract import Intervenable
 
 LOW, HIGH = 5, 95
@@ -31,10 +31,7 @@ def concept_percentiles(trainer: Trainer, module: LightningModule) -> dict[str, 
         TypeError: if the model has no concepts that can be corrected.
     """
     if not isinstance(module, Intervenable):
-        raise TypeError(
-            "Expected a model whose concepts can be corrected for the action 'concept_percentiles', but got "
-            f"{type(module).__name__}."
-        )
+        raise wrong_model(module, "concept_percentiles", "whose concepts can be corrected")
     datamodule = datamodule_of(trainer)
     walked = walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True)
     _, logits = gather_outputs(walked, lambda _, outputs: (cast(Tensor, outputs.all_maps).mean(dim=(2, 3)),))

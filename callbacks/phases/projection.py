@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
-from protometry.callbacks.trainer_parts import datamodule_of, model_of
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
 from protometry.command_line.processes import add_up
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable, SourceTable
@@ -233,7 +233,7 @@ def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -
         accuracy_after.
     """
     if not isinstance(module, Projectable):
-        raise TypeError(f"Expected a model with prototypes for the action 'project', but got {type(module).__name__}.")
+        raise wrong_model(module, "project", "with prototypes")
     datamodule = datamodule_of(trainer)
     loader: Any = datamodule.projection_dataloader()
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}

@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, patches_of_nearest_images
-from protometry.callbacks.trainer_parts import datamodule_of, model_of
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
 from protometry.lightning_modules.contract import Projectable
 
 NEIGHBOURS = 6
@@ -61,7 +61,7 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         ValueError: if it has not been projected.
     """
     if not isinstance(module, Prunable):
-        raise TypeError(f"Expected a model that can be pruned for the action 'prune', but got {type(module).__name__}.")
+        raise wrong_model(module, "prune", "that can be pruned")
     units = model_of(module).units()
     if units.source is None:
         raise ValueError("Expected a projected model for the action 'prune'. Put `project` before it in the plan.")
@@ -89,9 +89,7 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
         TypeError: if the model has no such head.
     """
     if not isinstance(module, Weighted):
-        raise TypeError(
-            f"Expected a model that can ignore units for the action 'ignore_silent', but got {type(module).__name__}."
-        )
+        raise wrong_model(module, "ignore_silent", "that can ignore units")
     model, datamodule = model_of(module), datamodule_of(trainer)
     owned = model.units().owner.any(dim=1)
     largest = torch.zeros(len(owned), device=module.device)

@@ -7,7 +7,7 @@ from lightning import LightningModule, Trainer
 
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.phases.ranks import broadcast_buffers
-from protometry.callbacks.trainer_parts import datamodule_of
+from protometry.callbacks.trainer_parts import datamodule_of, wrong_model
 from protometry.lightning_modules.contract import SelectsFeatures
 
 
@@ -22,9 +22,7 @@ def select_features(trainer: Trainer, module: LightningModule) -> dict[str, floa
         TypeError: if the model selects no features.
     """
     if not isinstance(module, SelectsFeatures):
-        raise TypeError(
-            f"Expected a model that selects features for the action 'select_features', but got {type(module).__name__}."
-        )
+        raise wrong_model(module, "select_features", "that selects features")
     datamodule = datamodule_of(trainer)
     sums = module.feature_sums()
     for batch, outputs in walk(module, datamodule.projection_dataloader(), datamodule.image_size, keep_maps=True):

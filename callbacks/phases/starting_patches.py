@@ -10,7 +10,7 @@ from torch import Tensor
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
-from protometry.callbacks.trainer_parts import datamodule_of, model_of
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable
 
@@ -32,7 +32,8 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     Raises:
         TypeError: if the model has no prototypes.
     """
-    _refuse_without_prototypes(module, "sample_patches")
+    if not isinstance(module, Projectable):
+        raise wrong_model(module, "sample_patches", "with prototypes")
     datamodule = datamodule_of(trainer)
     dataset = datamodule.dataset("projection")
     units = len(model_of(module).units().active)
@@ -66,7 +67,8 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
         TypeError: if the model has no prototypes, or the data are multilabel.
         ValueError: if a class has no training image.
     """
-    _refuse_without_prototypes(module, "spread_patches")
+    if not isinstance(module, Projectable):
+        raise wrong_model(module, "spread_patches", "with prototypes")
     table = model_of(module).units()
     datamodule = datamodule_of(trainer)
     dataset = datamodule.dataset("projection")
@@ -112,11 +114,6 @@ def farthest_first(points: Tensor, groups: Tensor, start: Tensor, allowed: Tenso
         nearest[own] = torch.where(begun[own], torch.minimum(nearest[own], distance), distance)
         begun[own] = True
     return chosen
-
-
-def _refuse_without_prototypes(module: LightningModule, action: str) -> None:
-    if not isinstance(module, Projectable):
-        raise TypeError(f"Expected a model with prototypes for the action {action!r}, but got {type(module).__name__}.")
 
 
 def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:

@@ -33,10 +33,7 @@ class TestChoice:
 
     def test_what_was_asked_for_and_cannot_be_is_refused(self):
         model = Classifier(num_classes=8, image_size=(32, 32), backbone={"name": "convnext_tiny"}).eval()
-        with pytest.raises(
-            ValueError,
-            match=r"but relevance cannot pass .*\. Use one of .*GradCAM, .*Upsample.$",
-        ):
+        with pytest.raises(ValueError, match=r"but relevance cannot pass .*\. Use one of .*GradCAM, .*Upsample.$"):
             choose_explainer(PRP(), model)
 
 

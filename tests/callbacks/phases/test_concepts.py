@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from protometry.callbacks.phases.concepts import embed_training_images, fit_concepts
-from protometry.lightning_modules import Classifier, PosthocCBM
+from protometry.lightning_modules import PosthocCBM
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import differences
 
@@ -77,12 +77,6 @@ def test_a_refusal_of_the_first_process_reaches_all(tmp_path):
     with pytest.raises(ValueError, match="too few"):
         fit_concepts(trainer, model)
     assert isinstance(said[-1], ValueError)
-
-
-def test_only_models_with_concepts(tmp_path):
-    trainer, _, _ = prepared(tmp_path)
-    with pytest.raises(TypeError, match="bank of concepts for the action 'fit_concepts', but got Classifier"):
-        fit_concepts(trainer, Classifier(num_classes=8, image_size=(32, 32)))
 
 
 def test_the_epoch_after_the_fit_changes_nothing_and_the_residual_only_itself(tmp_path):

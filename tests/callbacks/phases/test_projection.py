@@ -20,7 +20,7 @@ from protometry.callbacks.phases.projection import (
     project,
 )
 from protometry.datamodules.sample import sample_key
-from protometry.lightning_modules import Classifier, ProtoPNet
+from protometry.lightning_modules import ProtoPNet
 from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
 from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer
@@ -297,12 +297,6 @@ def test_inactive_units_are_not_projected(messages):
     assert not model.loaded.found[0]
     assert report["without_patch"] == 2  # units 5 and 8; 2 is inactive, not missing
     assert any("[5, 8]" in text for text in messages)
-
-
-def test_models_without_prototypes_are_refused():
-    model = Classifier(num_classes=8, image_size=(32, 32))
-    with pytest.raises(TypeError, match="with prototypes for the action 'project', but got Classifier"):
-        project(SimpleNamespace(datamodule=tiny_birds()), model)
 
 
 # -- ProtoPNet on drawn birds ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from lightning import Callback
 import protometry.callbacks.phases.pruning
 from protometry.callbacks.phases.projection import NearestPatches, project
 from protometry.callbacks.phases.pruning import keep_one_per_class, prune, votes
-from protometry.lightning_modules import Classifier
 from tests.lightning_modules.registry import PRUNE, SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 CPU = torch.device("cpu")
@@ -115,10 +114,8 @@ def test_rescued_classes_are_listed(monkeypatch):
     assert any("best one: [0, 1, 2, 3, 4, 5, 6, 7]" in text for text in texts)
 
 
-def test_errors():
+def test_a_model_that_was_not_projected_is_refused():
     trainer = SimpleNamespace(datamodule=tiny_birds())
-    with pytest.raises(TypeError, match="can be pruned for the action 'prune', but got Classifier"):
-        prune(trainer, Classifier(num_classes=8, image_size=(32, 32)))
     with pytest.raises(ValueError, match="Expected a projected model for the action 'prune'"):
         prune(trainer, TINY_PROTOPNET(num_classes=8, image_size=(32, 32)))
 

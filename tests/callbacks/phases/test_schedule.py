@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from protometry.callbacks import PhaseSchedule, state_hash
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
+from protometry.callbacks.phases.schedule import ACTIONS
 from protometry.lightning_modules import Classifier, ProtoPNet
 from tests.lightning_modules.registry import PRUNE, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
@@ -287,6 +288,13 @@ def test_no_one_leaves_the_model_in_evaluation_mode():
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("action", sorted(ACTIONS.keys() - {"fit_head"}))  # whose plan is refused before
+def test_models_that_an_action_cannot_change_are_refused(action):
+    said = f"for the action '{action.removesuffix('_distinct')}', but got Classifier"
+    with pytest.raises(TypeError, match=said):
+        ACTIONS[action](SimpleNamespace(datamodule=tiny_birds()), Classifier(num_classes=8, image_size=(32, 32)))
+
+
 def fit(model, *callbacks, **options):
     trainer = tiny_trainer(*callbacks, **options)
     trainer.fit(model, datamodule=tiny_birds())
@@ -301,9 +309,7 @@ def test_it_must_come_first():
 
 
 def test_max_epochs_may_not_exceed_the_plan():
-    with pytest.raises(
-        ValueError, match=r"`trainer\.max_epochs` to be at most the 8 epochs of the phase plan, but got 9"
-    ):
+    with pytest.raises(ValueError, match=r"`trainer\.max_epochs` to be at most the 8 epochs .*, but got 9"):
         fit(make(), max_epochs=9)
     assert fit(make(), max_epochs=1).current_epoch == 1
 
@@ -361,9 +367,8 @@ class Exploding(ProtoPNet):
 def test_a_loss_that_is_not_finite_names_phase_step_and_images(bad, phase, epoch, ended, value):
     model = make(Exploding)
     model.bad, model.value = bad, value
-    with pytest.raises(
-        RuntimeError, match=f"loss is {value} in phase '{phase}' at step {bad}, epoch {epoch};"
-    ) as error:
+    said = f"loss is {value} in phase '{phase}' at step {bad}, epoch {epoch};"
+    with pytest.raises(RuntimeError, match=said) as error:
         fit(model)
     assert len(model.ids) == 8
     assert all(sample_id in str(error.value) for sample_id in model.ids)

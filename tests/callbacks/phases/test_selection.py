@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from protometry.callbacks.phases.selection import select_features
-from protometry.lightning_modules import QPM, Classifier
+from protometry.lightning_modules import QPM
 from tests.lightning_modules.registry import tiny_birds
 
 BUFFERS = ("selected", "selection", "assignment", "mean", "std")
@@ -59,9 +59,3 @@ def test_two_processes_equal_one(ddp_pool, whole):
     first, second = ddp_pool.run(selected_of_rank)
     assert_same(first, whole)
     assert all(torch.equal(first[1][name], second[1][name]) for name in BUFFERS)
-
-
-def test_other_models_have_nothing_to_select():
-    model = Classifier(num_classes=8, image_size=(32, 32))
-    with pytest.raises(TypeError, match="a model that selects features for the action 'select_features', but got Cl"):
-        select_features(SimpleNamespace(datamodule=tiny_birds()), model)

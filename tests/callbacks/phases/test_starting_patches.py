@@ -5,7 +5,7 @@ import torch
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
-from protometry.lightning_modules import Classifier, ProtoPool, ProtoTree
+from protometry.lightning_modules import ProtoPool, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 
@@ -96,10 +96,6 @@ def test_each_patch_is_the_farthest_of_its_classes_from_those_before(model):
         taken.append((result, owner))
 
 
-def test_models_that_cannot_start_so_are_refused():
-    classifier = Classifier(num_classes=8, image_size=(32, 32))
-    for action in (sample_patches, spread_patches):
-        with pytest.raises(TypeError, match=r"with prototypes for the action '\w+', but got Classifier"):
-            action(tiny_trainer(), classifier)
+def test_images_of_several_labels_are_refused():
     with pytest.raises(TypeError, match=r"images of one label each .* but got SketchBirds"):
         spread(tiny_birds(task="attributes"), ProtoTree(num_classes=20, image_size=(32, 32), depth=5))

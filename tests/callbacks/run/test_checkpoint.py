@@ -178,10 +178,7 @@ def test_a_monitor_that_is_not_computed_is_refused_at_the_start(tmp_path):
             RunCheckpoint(key, other).setup(trainer, MODULE, "fit")
     keeper = RunCheckpoint("val/compactness/local_size")
     keeper.setup(trainer, MODULE, "test")
-    with pytest.raises(
-        ValueError,
-        match=r"`monitor` to be one of \['val/general/acc.*'val/compactness/npr'\], but got 'val/compactness/local",
-    ):
+    with pytest.raises(ValueError, match=r"`monitor` to be one of .*'val/compactness/npr'\], but got 'val/comp"):
         keeper.setup(trainer, MODULE, "fit")
 
 
@@ -189,9 +186,7 @@ def test_a_monitor_that_does_not_apply_is_refused_in_the_first_epoch(tmp_path):
     keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path)
     trainer.callback_metrics = {"val/general/f1": torch.tensor(1.0)}
     keeper.on_validation_end(trainer, MODULE)
-    with pytest.raises(
-        ValueError, match=r"one of \['val/general/f1'\], but got 'val/general/accuracy', which is not app"
-    ):
+    with pytest.raises(ValueError, match=r"one of \['val/general/f1'\], but got .*, which is not app"):
         keeper.on_train_epoch_end(trainer, MODULE)
     assert trainer.saved == []
 

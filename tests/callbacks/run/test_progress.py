@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
 from protometry.callbacks import Interpretability
-from protometry.callbacks.run.progress import PhaseProgressBar, phase_description
+from protometry.callbacks.run.progress import PhaseProgressBar
 from protometry.lightning_modules.phases import Phase, PhasePlan
 
 PLAN = PhasePlan((Phase("warm", 1, {"head": 0.1}, {}), Phase("joint", 2, {"head": 0.1}, {})))
@@ -150,13 +150,3 @@ def test_other_ranks_print_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Trainer, "is_global_zero", False)
     fit(tmp_path, PhaseProgressBar())
     assert "phase" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("epoch", "max_epochs", "expected"), [
-    (0, 3, "phase warm 1/1 · epoch 1/3"),
-    (2, 3, "phase joint 2/2 · epoch 3/3"),
-    (1, None, "phase joint 1/2 · epoch 2/3"),
-    (1, 2, "phase joint 1/2 · epoch 2/2"),
-])  # fmt: skip
-def test_description(epoch, max_epochs, expected):
-    assert phase_description(Tiny(), epoch, max_epochs) == expected

@@ -10,7 +10,6 @@ from lightning import LightningModule
 from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
-from protometry.callbacks.phases.schedule import ActionListener
 from protometry.callbacks.run.prototype_media import PrototypeMedia, class_sheet, prototype_records
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import Upsample
@@ -120,10 +119,6 @@ def trainer(folder, epoch=1, is_global_zero=True, masks="no masks"):
         current_epoch=epoch,
         is_global_zero=is_global_zero,
     )
-
-
-def test_media_listens_to_actions():
-    assert isinstance(PrototypeMedia(), ActionListener)
 
 
 def test_records_are_ordered_by_class_and_leave_out_units_without_source():

@@ -416,9 +416,8 @@ def test_a_model_without_any_correct_prediction():
     # without CSDC there is no threshold, and without a threshold none of the others
     numbers = {name.removeprefix("funnybirds/"): entry for name, entry in evaluation.metrics.items()}
     undefined = {name for name, entry in numbers.items() if math.isnan(entry["value"])}
-    assert {
-        *("csdc", "pc", "dc", "d", "important_parts", "completeness", "completeness_heldout", "overall")
-    } <= undefined
+    of_threshold = {"csdc", "pc", "dc", "d", "important_parts", "completeness", "completeness_heldout", "overall"}
+    assert of_threshold <= undefined
     assert {(numbers[name]["n"], numbers[name]["skipped"]) for name in undefined} == {(0, 30)}
     assert evaluation.metrics["funnybirds/accuracy"]["value"] == 0
     assert math.isnan(evaluation.images[1]["funnybirds/pc"])
@@ -460,7 +459,5 @@ def test_another_background_is_refused():
             image[:, 15:] = 90 if drop and i == 3 else 0
             return image
 
-    with pytest.raises(
-        ValueError, match=r"those of test/3 have another background than their images; replace these renderings"
-    ):
+    with pytest.raises(ValueError, match="those of test/3 have another background than their images"):
         run(PlantedData(birds=Foreign()), explainer=Ideal())
