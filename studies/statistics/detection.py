@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-DRAWS, CONFIDENCE = 2000, 0.95
+DRAWS = 2000
 MAX_ENTRIES = 1 << 22  # of one chunk of bootstrap weights: 32 MiB
 
 Floats = NDArray[np.float64]
@@ -99,11 +99,13 @@ def bootstrap_intervals(
         for number, index in ((len(names), person), (len(pictures), image)):
             weights *= generator.multinomial(number, np.full(number, 1 / number), size)[:, index]
         values.append(statistic(weights))
-    drawn = np.concatenate(values)
-    bounds = []
-    for column in drawn.T:
-        finite = column[np.isfinite(column)]
-        quantiles = [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2]
-        low, high = np.quantile(finite, quantiles) if len(finite) else (math.nan, math.nan)
-        bounds.append((float(low), float(high)))
-    return bounds
+    return [percentile_interval(column) for column in np.concatenate(values).T]
+
+
+def percentile_interval(drawn: Floats) -> tuple[float, float]:
+    """What lies between the 2.5th and the 97.5th percentile of resampled values; NaN where none is finite."""
+    finite = drawn[np.isfinite(drawn)]
+    if not len(finite):
+        return math.nan, math.nan
+    low, high = np.quantile(finite, [0.025, 0.975]).tolist()
+    return low, high

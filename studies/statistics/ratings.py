@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import permutation_test, rankdata
 
+from protometry.studies.statistics.detection import DRAWS, percentile_interval
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 PERMUTATIONS, MAX_ENTRIES = 9999, 1 << 20
@@ -111,7 +113,8 @@ def spearman(first: Floats, second: Floats) -> tuple[float, float]:
     """
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan, math.nan
-    one, other = (ranks / np.linalg.norm(ranks) for ranks in (_centred(rankdata(side)) for side in (first, second)))
+    centred = [rankdata(side) - (len(side) + 1) / 2 for side in (first, second)]
+    one, other = (ranks / np.linalg.norm(ranks) for ranks in centred)
     tested = permutation_test(
         (one,), lambda ranks, axis: ranks @ other, permutation_type="pairings", vectorized=True,
         n_resamples=PERMUTATIONS, batch=max(1, MAX_ENTRIES // len(first)), rng=np.random.default_rng(0),
@@ -132,8 +135,7 @@ def weighted_spearman(first: Floats, second: Floats, weights: Floats) -> Floats:
     """
     ranks = [_weighted_ranks(values, weights) for values in (first, second)]
     total = weights.sum(axis=1, keepdims=True)
-    centred = [rank - (weights * rank).sum(axis=1, keepdims=True) / total for rank in ranks]
-    one, other = centred
+    one, other = (rank - (weights * rank).sum(axis=1, keepdims=True) / total for rank in ranks)
     scale = np.sqrt((weights * one**2).sum(axis=1) * (weights * other**2).sum(axis=1))
     covariance = (weights * one * other).sum(axis=1)
     values: Floats = np.divide(covariance, scale, out=np.full(len(weights), np.nan), where=scale > 0)
@@ -182,14 +184,6 @@ def similarity_correlation(
     names, member = np.unique(image, return_inverse=True)
     interval = (math.nan, math.nan)
     if len(names) > 1:
-        draws = np.random.default_rng([0, 3]).multinomial(len(names), np.full(len(names), 1 / len(names)), 2000)
-        drawn = weighted_spearman(rated, scored, draws[:, member].astype(np.float64))
-        if np.isfinite(drawn).any():
-            low, high = np.nanquantile(drawn, [0.025, 0.975])
-            interval = float(low), float(high)
+        draws = np.random.default_rng([0, 3]).multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)
+        interval = percentile_interval(weighted_spearman(rated, scored, draws[:, member].astype(np.float64)))
     return Correlation(value, p, len(scored), interval)
-
-
-def _centred(values: Floats) -> Floats:
-    centred: Floats = values - values.mean()
-    return centred
