@@ -10,8 +10,8 @@ import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from protometry.callbacks.forward.walk import walk
-from protometry.command_line.processes import add_up, gathered
+from protometry.callbacks.forward.walk import gather_outputs, walk
+from protometry.command_line.processes import add_up
 from protometry.metrics import functional
 from protometry.metrics.facts import Facts
 from protometry.metrics.needs import NEEDS
@@ -50,7 +50,8 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
             f"{type(datamodule).__name__} has {datamodule.num_concepts}."
         )
     if concepts is None:
-        scores, labels = _gathered(_seen(module, datamodule, memory_budget))
+        batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
+        _, scores, labels = gather_outputs(batches, lambda batch, seen: (seen.scores.float(), batch["concepts"]))
         area = functional.concept_auc(scores.to(facts.active.device), labels.to(facts.active.device))
         concepts = functional.name_units(area, LEAST_AREA).masked_fill(~facts.active, -1)
         counts = labels.sum(dim=0)
@@ -58,18 +59,6 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
         counts = _counts(datamodule, facts.active.device)
     order = counts.argsort(descending=True, stable=True).to(facts.active.device)
     return replace(facts, unit_concepts=concepts.masked_fill(~facts.active, -1), concept_order=order)
-
-
-def _seen(module: LightningModule, datamodule: Any, memory_budget: float | None) -> list[tuple[Tensor, Tensor]]:
-    """Scores and concepts of this process's share of the training images."""
-    batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
-    return [(outputs.scores.float().cpu(), batch["concepts"].cpu()) for batch, outputs in batches]
-
-
-def _gathered(own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The batches of all processes, joined."""
-    scores, labels = zip(*(batch for share in gathered(own) for batch in share), strict=True)
-    return torch.cat(scores), torch.cat(labels)
 
 
 def _counts(datamodule: Any, device: torch.device) -> Tensor:

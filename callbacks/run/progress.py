@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import accumulate
 from typing import Any
 
 from lightning import LightningModule, Trainer
@@ -13,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
 from protometry.callbacks.trainer_parts import model_of
 from protometry.command_line.messages import counted, in_words
-from protometry.lightning_modules.phases import PhasePlan
 from protometry.metrics.suite import ENTRIES
 
 ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
@@ -43,7 +43,8 @@ class PhaseProgressBar(RichProgressBar):
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """What stands in the line of a bar."""
         plan = model_of(trainer.lightning_module).phases()
-        longest = max(len(self._get_train_description(epoch)) for epoch in _last_epochs(plan))
+        ends = accumulate(phase.length for phase in plan.phases)
+        longest = max(len(self._get_train_description(end - 1)) for end in ends)
         width = max(NARROWEST, min(WIDEST, Console(**self._console_kwargs).width - longest - FIGURES))
         return [
             TextColumn("{task.description}"),
@@ -215,11 +216,6 @@ def printed(key: str, value: float) -> str:
     """
     entry = ENTRIES.get(key.removeprefix("val/"))
     return f"{100 * value:.4g} %" if entry is not None and entry.unit == "fraction" else f"{value:.4g}"
-
-
-def _last_epochs(plan: PhasePlan) -> list[int]:
-    """The last epoch of every phase."""
-    return [sum(phase.length for phase in plan.phases[: index + 1]) - 1 for index in range(len(plan.phases))]
 
 
 def phase_description(module: LightningModule, epoch: int, max_epochs: int | None) -> str:

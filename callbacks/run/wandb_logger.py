@@ -32,8 +32,9 @@ WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0, "x_transaction_log_flush
 
 
 def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
-    """A method of the logger that does nothing any more once W&B has failed."""
+    """A method of the logger on rank zero that does nothing any more once W&B has failed."""
 
+    @rank_zero_only
     @wraps(method)
     def guarded(self: RunWandbLogger, *args: Any, **kwargs: Any) -> None:
         if self.failed:
@@ -147,31 +148,26 @@ class RunWandbLogger(WandbLogger):
         self.failed = True
         rank_zero_warn(f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers continue.")
 
-    @rank_zero_only
     @_never_fails
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log one row."""
         super().log_metrics(metrics, step)
 
-    @rank_zero_only
     @_never_fails
     def log_hyperparams(self, params: Any) -> None:
         """Add to the config of the run."""
         super().log_hyperparams(params)
 
-    @rank_zero_only
     @_never_fails
     def log_image(self, *args: Any, **kwargs: Any) -> None:
         """Log images under one key."""
         super().log_image(*args, **kwargs)
 
-    @rank_zero_only
     @_never_fails
     def log_table(self, key: str, columns: list[str], data: Sequence[Sequence[Any]], step: int) -> None:
         """Log a table."""
         super().log_table(key, columns, [list(row) for row in data], step=step)
 
-    @rank_zero_only
     @_never_fails
     def define_results(self, directions: Mapping[str, bool | None]) -> None:
         """Keep W&B from summing up keys whose best value :meth:`sum_up` knows.
@@ -185,7 +181,6 @@ class RunWandbLogger(WandbLogger):
             if higher_is_better is not None:
                 self._directions[key] = higher_is_better
 
-    @rank_zero_only
     @_never_fails
     def sum_up(self, values: Mapping[str, float]) -> None:
         """Put the best values so far into the summary, as ``<key>.max`` or ``<key>.min``.
@@ -200,7 +195,6 @@ class RunWandbLogger(WandbLogger):
             self.best[key] = better(value, self.best.get(key, value))
             self.experiment.summary[key] = {name: self.best[key]}
 
-    @rank_zero_only
     @_never_fails
     def finalize(self, status: str) -> None:
         """Close the W&B run; say once how to upload an offline one."""

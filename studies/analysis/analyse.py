@@ -7,9 +7,9 @@ import json
 import math
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic_core import to_json
@@ -34,33 +34,11 @@ from protometry.studies.analysis.tables import write_answers, write_codebook, wr
 from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.flow import expected
 from protometry.studies.participants import SIMULATED, read_database
-from protometry.studies.records import read
 from protometry.studies.single_file.read import read_folder
 from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
 
-RESULTS = "analysis"  # folder in the bundle
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The content of ``summary.json``.
-
-    Attributes:
-        participants: how many there are, by status and flag, and how many are analysed and kept.
-        results: of all participants and of those who are kept, by arm or pair of arms, then by key.
-        bundle: path of its folder from the folder of the results.
-    """
-
-    schema: Literal[1]
-    study: str
-    hash: str
-    task: str
-    participants: dict[str, Any]
-    exclude: list[str]
-    family: list[str]
-    results: dict[str, Any]
-    bundle: str
+RESULTS, SUMMARY = "analysis", "summary.json"  # folder in the bundle, and the file that is written first
 
 
 def analyse(
@@ -76,8 +54,10 @@ def analyse(
         answers: folder with answers that were saved from files without a server, instead of a database.
 
     Returns:
-        The content of ``summary.json``. Also written: ``answers.csv``, ``participants.csv``, ``tables.csv``,
-        ``codebook.md`` and ``index.html``.
+        The content of ``summary.json``: how many ``participants`` there are, by status and flag, and how many are
+        analysed and kept; ``results`` of all of them and of those who are kept, by arm or pair of arms, then by key;
+        and the path of the ``bundle`` from the folder of the results, among others. Also written: ``answers.csv``,
+        ``participants.csv``, ``tables.csv``, ``codebook.md`` and ``index.html``.
 
     Raises:
         ValueError: if the bundle or the database is missing or broken, or does not belong to the other, or the folder
@@ -107,45 +87,43 @@ def analyse(
     flagged = {person.participant.number: person.flags for person in graded}
     of_all = results_of(bundle, graded)
     results = {"all": of_all, "kept": of_all if len(kept) == len(graded) else results_of(bundle, kept)}
-    summary = Summary(
-        schema=1,
-        study=bundle.study.id,
-        hash=bundle.hash,
-        task=bundle.study.task,
-        participants={
+    summary = {
+        "schema": 1,
+        "study": bundle.study.id,
+        "hash": bundle.hash,
+        "task": bundle.study.task,
+        "participants": {
             "status": dict(Counter(person.status for person in people)),
             "flags": dict(Counter(flag for flags in flagged.values() for flag in flags)),
             "simulated": sum(person.agent.startswith(SIMULATED) for person in people),
             "analysed": len({person.participant.number for person in graded}),
             "kept": len({person.participant.number for person in kept}),
         },
-        exclude=list(bundle.study.quality.exclude),
-        family=list(bundle.study.quality.family),
-        results={name: plain(by_arm) for name, by_arm in results.items()},
-        bundle=os.path.relpath(folder.resolve(), out.resolve()),
-    )
-    content = asdict(summary)
-    write_atomic(out / "summary.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+        "exclude": bundle.study.quality.exclude,
+        "family": bundle.study.quality.family,
+        "results": {name: plain(by_arm) for name, by_arm in results.items()},
+        "bundle": os.path.relpath(folder.resolve(), out.resolve()),
+    }
+    write_atomic(out / SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
     write_answers(out / "answers.csv", bundle, people, visits, graded)
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
     write_codebook(out / "codebook.md", bundle.study, of_all)
-    (out / "index.html").write_text(page(bundle.study, content), "utf-8")
-    return content
+    (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
+    return summary
 
 
 def _check_folder(out: Path) -> None:
     """Refuse a folder whose files are not those of an analysis, which writes its summary first."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    try:
-        read(Summary, json.loads((out / "summary.json").read_bytes()), "summary.json")
-    except (OSError, ValueError) as error:
-        problem = "holds other files" if out.is_dir() else "is a file"
-        raise ValueError(
-            f"Expected a folder that is free or holds an earlier analysis, but {out} {problem}. Name another with "
-            "`--out`."
-        ) from error
+    with suppress(OSError, ValueError, AttributeError):
+        if {"study", "results"} <= json.loads((out / SUMMARY).read_bytes()).keys():
+            return
+    problem = "holds other files" if out.is_dir() else "is a file"
+    raise ValueError(
+        f"Expected a folder that is free or holds an earlier analysis, but {out} {problem}. Name another with `--out`."
+    )
 
 
 def command(folder: Path, out: Path | None = None, **arguments: Any) -> str:
