@@ -336,11 +336,7 @@ def test_all_published_studies_are_plans(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("ProtoPNet", "cub_protopnet_distinction"),
-        ("ProtoTree", "cub_prototree_agreement_tree"),
-    ],
+    ("model", "name"), [("ProtoPNet", "cub_protopnet_distinction"), ("ProtoTree", "cub_prototree_agreement_tree")]
 )
 def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, name):
     run.plant(model)
@@ -386,10 +382,7 @@ MISSING = Method("main", Path("none.ckpt"))
     ("given", "message"),
     [
         ({"quality": Quality(family=["main/study/agreement_totl"])}, "Did you mean 'main/study/agreement_total'"),
-        (
-            {"quality": Quality(max_focus_losses=-1)},
-            "`quality.max_focus_losses` of the arguments to be at least 0",
-        ),
+        ({"quality": Quality(max_focus_losses=-1)}, "`quality.max_focus_losses` of the arguments to be at least 0"),
         ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` .* to be at least 0, but got -1"),
         ({"quality": Quality(margin=2)}, "`quality.margin` .* to be less than 1, but got 2"),
         ({"assignment": replace(PLACES, people=0)}, "`assignment.people` .* to be at least 1, but got 0"),

@@ -151,6 +151,9 @@ def test_the_plan_costs_what_is_paid(tmp_path):
     write_participants(tmp_path / "participants.csv", study, people, [])
     paid = sum(float(row["pay"]) for row in read_rows(tmp_path / "participants.csv"))
     assert (figures["minutes"], figures["cost"]) == (33, pytest.approx(paid)) == (33, pytest.approx(442.2))
+    others = [replace(people[0], status=status) for status in ("screened", "active", "declined", "withdrawn")]
+    write_participants(tmp_path / "participants.csv", study, others, [])  # who failed the quiz twice is paid
+    assert [row["pay"] for row in read_rows(tmp_path / "participants.csv")] == ["6.6", "0.0", "0.0", "0.0"]
 
 
 def test_the_command_prints_the_plan_or_one_line(capsys):

@@ -137,9 +137,12 @@ def test_an_epoch_without_validation_is_never_the_best(tmp_path):
     assert run(keeper, trainer, [1.0, 1.0, None, 2.0]) == [last, best, last, best]
 
 
-def test_a_sanity_check_is_no_validation(tmp_path):
-    keeper = RunCheckpoint()
-    assert run(keeper, FakeTrainer(tmp_path, sanity_checking=True), [1.0, 1.0]) == [["last.ckpt"]] * 2
+@pytest.mark.parametrize(("change", "saved"), [("sanity_checking", ["last.ckpt"]), ("fast_dev_run", [])])
+def test_a_sanity_check_is_no_validation_and_a_trial_run_saves_nothing(change, saved, tmp_path):
+    keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path, **{change: True})
+    keeper.on_train_start(trainer, MODULE)
+    assert trainer.saved == saved
+    assert run(keeper, trainer, [1.0, 1.0]) == [saved] * 2
 
 
 def test_the_best_score_survives_a_resume(tmp_path):
@@ -155,12 +158,6 @@ def test_a_fresh_run_is_saved_before_its_first_batch(step, saved, tmp_path):
     trainer = FakeTrainer(tmp_path, global_step=step)
     RunCheckpoint().on_train_start(trainer, MODULE)
     assert trainer.saved == saved
-
-
-def test_a_trial_run_saves_nothing(tmp_path):
-    keeper, trainer = RunCheckpoint(), FakeTrainer(tmp_path, fast_dev_run=True)
-    keeper.on_train_start(trainer, MODULE)
-    assert run(keeper, trainer, [1.0, 1.0]) == [[], []]
 
 
 @pytest.mark.parametrize("monitor", ["train/loss", "general/accuracy", "accuracy", None])
