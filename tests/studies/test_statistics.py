@@ -20,7 +20,7 @@ from protometry.studies.flow import Step, item_questions
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.statistics.comparisons import Summary, between, exact_sign_flip, hedges_g, person_effect
 from protometry.studies.statistics.crossed import Estimate, estimate
-from protometry.studies.statistics.detection import bootstrap_intervals, detection
+from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
 from protometry.studies.statistics.ratings import (
     brier,
     gamma,
@@ -340,6 +340,11 @@ def test_d_prime_of_a_planted_observer():
     assert result.d_prime == pytest.approx(0.5, abs=0.09)  # two standard errors
     assert result.criterion == pytest.approx(-0.3, abs=0.05)
     assert detection(believed, right, people, images) == result
+
+
+def test_an_interval_lies_between_percentiles_of_what_is_finite():
+    assert percentile_interval(np.append(np.arange(1001.0), [NAN, math.inf])) == pytest.approx((25, 975))
+    assert np.isnan(percentile_interval(np.full(3, NAN))).all()
 
 
 def test_similarity_of_planted_raters():
