@@ -48,7 +48,7 @@ def backbone_sections(backbone: Backbone) -> dict[str, list[nn.Parameter]]:
 
 
 def blocks(net: nn.Module) -> list[str]:
-    """The numbered blocks or layers of a network that hold weights, in order.
+    """The numbered blocks or layers of a network that hold weights, in order; its parts, if none is numbered.
 
     Example:
         >>> from collections import OrderedDict
@@ -56,14 +56,15 @@ def blocks(net: nn.Module) -> list[str]:
         >>> blocks(nn.Sequential(OrderedDict(stem=nn.Linear(2, 2), stages=stages, norm=nn.BatchNorm1d(2))))
         ['stages.0', 'stages.2']
     """
-    found = (_BLOCK.match(name) for name, parameter in net.named_parameters() if parameter.dim() > 1)
-    return list(dict.fromkeys(match.group() for match in found if match))
+    names = [name for name, parameter in net.named_parameters() if parameter.dim() > 1]
+    numbered = [match.group() for match in map(_BLOCK.match, names) if match]
+    return list(dict.fromkeys(numbered or [name.partition(".")[0] for name in names]))
 
 
 def _starts(net: nn.Module) -> tuple[str, str, str]:
     """The first block of each section, empty if there is none."""
     names = blocks(net)
     if len(names) < 2:
-        return "", "", "".join(names) or next(iter(net.named_parameters()))[0]
+        return "", "", next(iter(net.named_parameters()))[0]
     early, late = round(len(names[:-1]) / 3), round(2 * len(names[:-1]) / 3)
     return names[early], names[late], names[-1]
