@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.metrics.primitives.checks import check_choice, check_tensor
 
 Kind = Literal["unit", "class"]
 
@@ -33,13 +34,8 @@ class Targets:
     ids: Tensor
 
     def __post_init__(self) -> None:
-        if self.kind not in ("unit", "class"):
-            raise ValueError(f"Expected argument `kind` to be 'unit' or 'class', but got {self.kind!r}.")
-        if self.ids.ndim != 2 or self.ids.dtype != torch.int64:
-            raise ValueError(
-                f"Expected argument `ids` to be of shape (B, k) and dtype int64, but got {tuple(self.ids.shape)} "
-                f"{self.ids.dtype}."
-            )
+        check_choice("kind", self.kind, get_args(Kind))
+        check_tensor("ids", self.ids, ("B", "k"), "int64")
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,12 @@ class Question:
     def size(self) -> tuple[int, int]:
         """``(H, W)`` pixels of the images."""
         return self.images.shape[2], self.images.shape[3]
+
+
+def refuse_training(model: InterpretableModel) -> None:
+    """Refuse a model in training mode, which one image would change, with a ``ValueError``."""
+    if cast(nn.Module, model).training:
+        raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
 
 
 class Explainer(ABC):
@@ -130,8 +132,7 @@ class Explainer(ABC):
         """Maps ``(B, H, W)``, one per image."""
 
     def _check(self, model: InterpretableModel, images: Tensor, targets: Targets) -> None:
-        if cast(nn.Module, model).training:
-            raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
+        refuse_training(model)
         if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.float32:
             raise ValueError(
                 f"Expected argument `images` to be of shape (B, 3, H, W) and dtype float32, but got "

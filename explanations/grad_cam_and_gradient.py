@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.explainer import Explainer, Kind, Question, refuse_training
 from protometry.explanations.upsample import Mode, upsample_maps
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 from protometry.metrics.primitives.checks import check_choice
@@ -125,8 +125,7 @@ class GradCAM(_GraphExplainer):
     def supports(self, model: InterpretableModel) -> str | None:
         """None if the model has a latent; a model not observed before is shown one black image to find out."""
         if model not in _has_latent:
-            if cast(nn.Module, model).training:
-                raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
+            refuse_training(model)
             with torch.no_grad():
                 black = torch.zeros(1, 3, *model.geometry.image, device=model.input_std.device)
                 _has_latent[model] = model(black).latent is not None

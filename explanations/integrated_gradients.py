@@ -11,7 +11,7 @@ from torch import Tensor
 from protometry.explanations.explainer import Explainer, Kind, Question
 from protometry.explanations.grad_cam_and_gradient import differentiable, gradient_of, run_with_graph
 from protometry.lightning_modules.contract import InterpretableModel
-from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.checks import check_at_least, check_choice
 
 
 class IntegratedGradients(Explainer):
@@ -42,8 +42,7 @@ class IntegratedGradients(Explainer):
     explains: ClassVar[frozenset[Kind]] = frozenset({"unit", "class"})
 
     def __init__(self, steps: int = 50, baseline: Literal["black"] | Sequence[float] | Tensor = "black") -> None:
-        if steps < 1:
-            raise ValueError(f"Expected argument `steps` to be at least 1, but got {steps}.")
+        check_at_least("steps", steps, 1)
         self.steps = steps
         self.baseline = _baseline(baseline)
 

@@ -33,6 +33,10 @@ __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "
 AveragedOver = Literal["image", "unit", "class", "concept", "label", "none"]
 Interval = Literal["mean", "wilson"]
 
+_RANGES: dict[str, Range] = {  # of values in a unit
+    "fraction": (0.0, 1.0),
+    **dict.fromkeys(("count", "ranks", "cells"), (0.0, math.inf)),
+}
 
 _SERIALS = count()
 
@@ -70,7 +74,8 @@ class ReportedMetric(Metric):
         unit: of the value, such as ``"fraction"``.
         higher_is_better: direction of the source paper.
         averaged_over: what ``n`` counts; ``"none"`` for a number of the model.
-        value_range: smallest and largest possible value, which the interval does not leave.
+        value_range: smallest and largest possible value, which the interval does not leave; by default of a value in
+            the unit.
         undefined: what else there is to say where nothing was defined.
     """
 
@@ -85,6 +90,8 @@ class ReportedMetric(Metric):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "unit" in vars(cls) and "value_range" not in vars(cls):
+            cls.value_range = _RANGES.get(cls.unit, (-math.inf, math.inf))
         parameters = list(inspect.signature(cls.update).parameters.values())[1:]
         cls.reads = tuple(parameter.name for parameter in parameters)
         cls._kinds = {parameter.name: str(parameter.annotation) for parameter in parameters}

@@ -20,6 +20,12 @@ def most_features(facts: Facts) -> float:
     return math.inf if facts.weight is None else int((facts.features != 0).sum(dim=1).max())
 
 
+def class_table(name: str) -> Need:
+    """The need of a table with a row for every class."""
+    other = "the rows of the class tables do not match the logits"
+    return lambda facts: unless(getattr(facts.tables, name) is not None, facts.missing("class_attributes") or other)
+
+
 NEEDS: dict[str, Need] = {
     "weight": lambda facts: unless(facts.weight is not None, "the model has no weight matrix"),
     "vectors": lambda facts: unless(facts.units.vectors is not None, "the units of the model have no vectors"),

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from protometry.explanations.explainer import Explainer, Kind, Question
+from protometry.explanations.explainer import Explainer, Kind, Question, refuse_training
 from protometry.explanations.relevance.operations import Bounds
 from protometry.explanations.relevance.recorder import OverwrittenError, record
 from protometry.explanations.relevance.start import relevance_start
@@ -68,8 +68,7 @@ class _Propagation(Explainer):
         module = cast(nn.Module, model)
         structure = tuple(map(id, module.modules()))
         if module not in _reasons or _reasons[module][0] != structure:
-            if module.training:
-                raise ValueError("Expected argument `model` to be in evaluation mode, but it is in training mode.")
+            refuse_training(model)
             _reasons[module] = (structure, _obstacle(model))
         return _reasons[module][1]
 

@@ -16,7 +16,7 @@ from protometry.metrics.alignment.misalignment_changes import (
     misalignment_location_change,
     misalignment_rank_change,
 )
-from protometry.metrics.base import AveragedOver, ImageSums, PartsMetric, entry
+from protometry.metrics.base import ImageSums, PartsMetric, entry
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intervals import Range, mean_interval
@@ -50,7 +50,7 @@ class SpatialMisalignment(ImageSums, PartsMetric):
         "prc": (-math.inf, math.inf),
         "ac": (-1.0, 1.0),
     }
-    averaged_over: AveragedOver = "image"
+    averaged_over = "image"
     higher_is_better = False
     owner: Tensor
     active: Tensor | None

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_ids, check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units
@@ -57,8 +57,7 @@ class OnObject(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     higher_is_better = True
     hits: Tensor
     shown: Tensor

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.boxes import points_in_boxes
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
@@ -81,8 +81,7 @@ class PartPurity(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     higher_is_better = True
     active: Tensor
     top_scores: Tensor

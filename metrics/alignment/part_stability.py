@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
@@ -52,8 +52,7 @@ class PartStability(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     higher_is_better = True
     unchanged: Tensor
     total: Tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
@@ -66,8 +65,7 @@ class PartsCovered(ItemMean):
     """
 
     unit = "count"
-    value_range = (0.0, math.inf)
-    averaged_over: AveragedOver = "class"
+    averaged_over = "class"
     higher_is_better = True
     owner: Tensor
     hits: Tensor

@@ -62,7 +62,6 @@ class ClassificationActivationChange(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def __init__(self, link: Link = "softmax", variant: Variant = "paper", **kwargs: Any) -> None:

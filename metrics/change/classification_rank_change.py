@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from protometry.metrics.base import ImageMean
@@ -42,7 +40,6 @@ class ClassificationRankChange(ImageMean):
     """
 
     unit = "ranks"
-    value_range = (0.0, math.inf)
     higher_is_better = False
 
     def update(self, logits: Tensor, perturbed_logits: Tensor) -> None:

@@ -52,7 +52,6 @@ class PrototypeActivationChange(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def __init__(self, variant: Variant = "paper", **kwargs: Any) -> None:

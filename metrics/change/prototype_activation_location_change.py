@@ -45,7 +45,6 @@ class PrototypeActivationLocationChange(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:

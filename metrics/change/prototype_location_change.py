@@ -53,7 +53,6 @@ class PrototypeLocationChange(ImageMean):
     """
 
     unit = "cells"
-    value_range = (0.0, math.inf)
     higher_is_better = False
 
     def __init__(self, relative: bool = False, **kwargs: Any) -> None:

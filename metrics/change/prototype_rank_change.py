@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -49,7 +48,6 @@ class PrototypeRankChange(ImageMean):
     """
 
     unit = "ranks"
-    value_range = (0.0, math.inf)
     higher_is_better = False
     active: Tensor | None
 

@@ -61,7 +61,6 @@ class VisualizationActivationChange(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def __init__(self, quantile: float | None = 0.95, **kwargs: Any) -> None:

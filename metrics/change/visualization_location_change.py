@@ -63,7 +63,6 @@ class VisualizationLocationChange(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def __init__(self, quantile: float | None = 0.95, region: Region = "box", **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.class_representation.contrastiveness import measured_units
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_at_least, check_labels, check_tensor
@@ -59,8 +59,7 @@ class ClassIndependence(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     undefined = "the scores of every unit are the same on all images"
     higher_is_better = True
     active: Tensor

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
@@ -104,8 +103,7 @@ class Contrastiveness(KeptScores):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     undefined = "the scores of every unit are the same on all images"
     higher_is_better = True
     units: Tensor

@@ -38,7 +38,6 @@ class DecisionShare(ImageMean):
     """Mean share of a decision that an explanation shows (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, contributions: Tensor, shown: Tensor) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -54,7 +52,6 @@ class NumberOfFeatures(ModelValue):
     """Number of units with any non-zero head weight (lower is better)."""
 
     unit = "count"
-    value_range = (0.0, math.inf)
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:
@@ -65,7 +62,6 @@ class FeaturesPerClass(ModelValue):
     """Non-zero head weights per class (lower is better)."""
 
     unit = "count"
-    value_range = (0.0, math.inf)
     higher_is_better = False
 
     def update(self, weight: Tensor, active: Tensor | None = None) -> None:

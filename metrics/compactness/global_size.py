@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -69,7 +68,6 @@ class GlobalSize(ModelValue):
     """Number of active units that any class uses (lower is better)."""
 
     unit = "count"
-    value_range = (0.0, math.inf)
     higher_is_better = False
 
     def __init__(self, threshold: float = 1e-3, variant: Variant = "paper", **kwargs: Any) -> None:

@@ -39,7 +39,6 @@ class Sparsity(ModelValue):
     """Share of head weights that are negligible (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def __init__(self, threshold: float = 1e-3, **kwargs: Any) -> None:

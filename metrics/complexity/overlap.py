@@ -31,7 +31,6 @@ class OverlapMean(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     kernel: staticmethod[[Tensor, Tensor], Tensor]
 
     def __init__(self, quantile: float | None = 0.95, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.boxes import bounding_boxes, points_in_boxes
 from protometry.metrics.primitives.checks import check_ids, check_tensor
@@ -75,8 +75,7 @@ class PartCoverageConsistency(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     higher_is_better = True
     hits: Tensor
     visible: Tensor

@@ -21,7 +21,7 @@ from protometry.metrics.concepts.ranked_concepts import Order, Ranking
 from protometry.metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
 from protometry.metrics.entry import Family, MetricEntry
 from protometry.metrics.facts import Facts
-from protometry.metrics.needs import Need, unless
+from protometry.metrics.needs import Need, class_table, unless
 
 __all__ = [
     "ConceptAUC",
@@ -77,11 +77,7 @@ FAMILY = Family(
     {
         **_PREDICTED,
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,
-        "class_concepts": lambda facts: (
-            None
-            if facts.tables.class_concepts is not None
-            else facts.missing("class_attributes") or "the rows of the class tables do not match the logits"
-        ),
+        "class_concepts": class_table("class_concepts"),
         **dict(_enough()),
         "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits completely"),
     },

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor
@@ -50,12 +50,7 @@ def concept_global_importance(
         ``(L,)`` or ``(K,)`` float64 in [-1, 1], higher is better; NaN where a vector is zero (or constant, if centered)
         or where fewer than two classes are left.
     """
-    check_tensor("weight", weight, ("K", "L"), "float")
-    check_tensor("annotation", annotation, tuple(weight.shape), "float")
-    check_range("annotation", annotation, 0, math.inf)
-    check_choice("axis", axis, get_args(Axis))
-    if kind not in get_args(Kind):
-        raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
+    _check(weight, annotation, kind, axis)
     ours, theirs = weight.double(), annotation.double()
     if kind > 1:
         if mean_scores is None:
@@ -68,6 +63,15 @@ def concept_global_importance(
     if kind > 1 and mean_scores is not None:
         known = (~mean_scores.isnan().all(dim=1))[:, None].expand_as(ours)
     return _cosine(ours, theirs, known, centered).masked_fill(known.sum(dim=0) < 2, torch.nan)
+
+
+def _check(weight: Tensor, annotation: Tensor, kind: Kind, axis: Axis) -> None:
+    check_tensor("weight", weight, ("K", "L"), "float")
+    check_tensor("annotation", annotation, tuple(weight.shape), "float")
+    check_range("annotation", annotation, 0, math.inf)
+    check_choice("axis", axis, get_args(Axis))
+    if kind not in get_args(Kind):
+        raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
 
 
 def _cosine(one: Tensor, other: Tensor, known: Tensor, centered: bool) -> Tensor:
@@ -99,7 +103,7 @@ class ConceptGlobalImportance(ItemMean):
     """
 
     unit = "cosine"
-    averaged_over: AveragedOver = "concept"
+    averaged_over = "concept"
     value_range = (-1.0, 1.0)
     higher_is_better = True
     weight: Tensor
@@ -119,12 +123,7 @@ class ConceptGlobalImportance(ItemMean):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_tensor("weight", weight, ("K", "L"), "float")
-        check_tensor("annotation", annotation, tuple(weight.shape), "float")
-        check_range("annotation", annotation, 0, math.inf)
-        check_choice("axis", axis, get_args(Axis))
-        if kind not in get_args(Kind):
-            raise ValueError(f"Expected argument `kind` to be 1, 2 or 3, but got {kind!r}.")
+        _check(weight, annotation, kind, axis)
         self.kind: Kind = kind
         self.axis: Axis = axis
         self.centered = centered

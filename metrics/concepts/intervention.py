@@ -59,7 +59,6 @@ class InterventionArea(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     curve_sum: Tensor
 
@@ -106,7 +105,6 @@ class InterventionFinal(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     interval = "wilson"
     baseline_sum: Tensor

@@ -158,10 +158,6 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         curve = [values.masked_fill(own.isnan(), 0).sum() for values in curves]  # NaN where only this region is empty
         self.curve_sums = self.curve_sums + torch.stack(curve)
 
-    def baselines(self) -> dict[str, Tensor]:
-        """``chance`` and ``other_parts`` on the pairs seen; float64 scalars, NaN without any."""
-        return dict(zip(self.compared, self.lift_totals[:, 1] / self.lift_totals[:, 2], strict=True))
-
     def _additions(self) -> dict[str, Any]:
         image_mean = float(self.image_mean_sum / self.image_count)
         curve = zip(ALPHAS, (self.curve_sums / self.sums[1]).tolist(), strict=True)

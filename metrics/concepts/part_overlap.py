@@ -121,10 +121,6 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)
         self._compare(values, chance[None])
 
-    def baselines(self) -> dict[str, Tensor]:
-        """``chance`` on the pairs seen; a float64 scalar, NaN without any."""
-        return {"chance": self.lift_totals[0, 1] / self.lift_totals[0, 2]}
-
 
 _MISREAD = {
     1: "The region has a fixed size: a smaller or larger part keeps the value below 1, however good the map.",

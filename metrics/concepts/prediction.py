@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
 
@@ -27,8 +27,7 @@ class ConceptPrediction(ItemMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "concept"
+    averaged_over = "concept"
     units: Tensor
     named: Tensor
 

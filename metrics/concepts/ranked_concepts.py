@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
@@ -105,7 +104,6 @@ class RankedConcepts(SummaryMetric):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     compared: ClassVar[tuple[str, ...]]
     weight: Tensor
@@ -156,12 +154,12 @@ class RankedConcepts(SummaryMetric):
         self.lift_products = self.lift_products + rows.mT @ rows
         self.lift_images = self.lift_images + (~undefined).any(dim=2).sum(dim=1)
 
-    @abstractmethod
     def baselines(self) -> dict[str, Tensor]:
-        """The value of every baseline on the images seen, float64 scalars; NaN without any.
+        """The value of every baseline on the pairs seen, float64 scalars; NaN without any.
 
         Computed from the current states: enter ``sync_context()`` for the states of all processes.
         """
+        return dict(zip(self.compared, self.lift_totals[:, 1] / self.lift_totals[:, 2], strict=True))
 
     def _additions(self) -> dict[str, Any]:
         additions: dict[str, float] = {}

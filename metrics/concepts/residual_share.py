@@ -41,7 +41,6 @@ class ResidualShare(ImageMean):
     """Mean share of the residual in the logit of the predicted class (lower is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def update(self, logits: Tensor, residual: Tensor, unit_logits: Tensor) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_at_least, check_ids, check_tensor
@@ -90,7 +89,7 @@ class PrototypeEntropy(KeptScores):
 
     unit = "bits"
     value_range = (0.0, math.log2(10))
-    averaged_over: AveragedOver = "unit"
+    averaged_over = "unit"
     undefined = "the scores of every unit are the same on all images, or nowhere positive"
     higher_is_better = False
     active: Tensor

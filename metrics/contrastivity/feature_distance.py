@@ -7,7 +7,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
@@ -102,7 +102,7 @@ class AverageFeatureDistance(ItemMean):
 
     unit = "cosine distance"
     value_range = (0.0, 2.0)
-    averaged_over: AveragedOver = "class"
+    averaged_over = "class"
     higher_is_better = True
     direction_sums: Tensor
     counts: Tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -70,7 +69,6 @@ class PrototypeLocationContrast(ImageMean):
     """Mean distance between the peaks of the top-k units of an image (higher is better)."""
 
     unit = "cells"
-    value_range = (0.0, math.inf)
     higher_is_better = True
 
     def update(self, maps: Tensor) -> None:
@@ -81,7 +79,6 @@ class PrototypeActivationLocationContrast(ImageMean):
     """Mean dissimilarity of the active regions of the top-k units of an image (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.contrastivity.cosine_distance import Mode, directions, distance_between, distance_within
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
@@ -75,7 +75,7 @@ class AveragePrototypeDistance(ItemMean):
 
     unit = "cosine distance"
     value_range = (0.0, 2.0)
-    averaged_over: AveragedOver = "class"
+    averaged_over = "class"
     higher_is_better = True
     vectors: Tensor
     active: Tensor | None

@@ -49,7 +49,6 @@ class BackgroundIndependence(ImageRatio):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def __init__(self, ratio: float = 0.05, **kwargs: Any) -> None:

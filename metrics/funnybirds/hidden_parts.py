@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from protometry.metrics.base import ImageMean
@@ -23,7 +21,6 @@ class HiddenParts(ImageMean):
     """
 
     unit = "count"
-    value_range = (0.0, math.inf)
     higher_is_better = None
 
     def update(self, present: Tensor, visible: Tensor) -> None:

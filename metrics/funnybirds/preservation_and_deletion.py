@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import Interval
 from protometry.metrics.entry import Words
 from protometry.metrics.funnybirds.threshold_mean import ThresholdMean
 from protometry.metrics.primitives.checks import check_tensor
@@ -75,7 +74,7 @@ class PredictionCheck(ThresholdMean):
         kernel: ``(B, T)`` values of a subclass, 0 or 1.
     """
 
-    interval: Interval = "wilson"
+    interval = "wilson"
     kernel: staticmethod[[Tensor, Tensor, Tensor], Tensor]
 
     def update(

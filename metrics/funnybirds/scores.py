@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.wrappers.abstract import WrapperMetric
 
-from protometry.metrics.base import AveragedOver, PartsMetric
+from protometry.metrics.base import PartsMetric
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.funnybirds.completeness import funnybirds_aggregate, heldout_completeness, select_threshold
@@ -56,7 +56,7 @@ class FunnyBirdsScores(PartsMetric, WrapperMetric):
         "important_parts": {"higher_is_better": False},
         **{name: {"averaged_over": "none"} for name in units if name.startswith("completeness") or name == "overall"},
     }
-    averaged_over: AveragedOver = "image"
+    averaged_over = "image"
     higher_is_better = True
 
     def __init__(

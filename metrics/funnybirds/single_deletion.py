@@ -47,7 +47,6 @@ class SingleDeletion(ImageMean):
     """Mean rank correlation of the importance of parts with what removing them does (SD, higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, label_importance: Tensor, part_drops: Tensor) -> None:

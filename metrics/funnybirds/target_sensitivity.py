@@ -93,7 +93,6 @@ class TargetSensitivity(ImageMean):
     """Share of explanations of two classes that find the parts in favour of their class (TS, higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, pair_importance: Tensor, shared_parts: Tensor, pair_drops: Tensor) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import rank_zero_warn
 
-from protometry.metrics.base import AveragedOver, ImageSums, Interval, entry
+from protometry.metrics.base import ImageSums, Interval, entry
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
-from protometry.metrics.primitives.intervals import Range, mean_interval, wilson_interval
+from protometry.metrics.primitives.intervals import mean_interval, wilson_interval
 
 
 class ThresholdMean(ImageSums):
@@ -24,8 +24,7 @@ class ThresholdMean(ImageSums):
     """
 
     unit = "fraction"
-    averaged_over: AveragedOver = "image"
-    value_range: Range = (0.0, 1.0)
+    averaged_over = "image"
     higher_is_better = True
     interval: Interval = "mean"
     image_values: Tensor

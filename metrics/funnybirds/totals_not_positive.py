@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from protometry.metrics.base import ImageMean, Interval
+from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 
@@ -26,8 +26,7 @@ class TotalsNotPositive(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    interval: Interval = "wilson"
+    interval = "wilson"
     higher_is_better = False
 
     def update(self, label_totals: Tensor) -> None:

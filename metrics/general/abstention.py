@@ -23,7 +23,6 @@ class Abstention(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
     interval = "wilson"
 

@@ -32,7 +32,7 @@ def own_logits(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(1, labels[:, None]).squeeze(1)
 
 
-def zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None) -> Tensor:
+def zero_one(hits: Tensor, logits: Tensor, abstained: Tensor | None = None) -> Tensor:
     """``(B,)`` float64, 0 also where the model abstained; NaN where a logit is not finite."""
     hits = hits if abstained is None else hits & ~abstained
     return hits.double().masked_fill(~all_finite(logits, dim=1), torch.nan)
@@ -77,15 +77,13 @@ def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> T
         tensor([1.], dtype=torch.float64)
     """
     check_label_sets(logits, labels)
-    exact = ((logits > threshold) == labels).all(dim=1)
-    return exact.double().masked_fill(~logits.isfinite().all(dim=1), torch.nan)
+    return zero_one(((logits > threshold) == labels).all(dim=1), logits)
 
 
 class Accuracy(ImageMean):
     """Share of images whose true class has the largest logit (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     interval = "wilson"
 
@@ -97,7 +95,6 @@ class SubsetAccuracy(ImageMean):
     """Share of images whose predicted label set is exactly the true one (higher is better). Interval: Wilson."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     interval = "wilson"
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver, ItemMean
+from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.general.accuracy import check_single_label
 from protometry.metrics.primitives.checks import check_at_least
@@ -50,8 +50,7 @@ class ConfusionMean(ClassMean):
     """Mean over classes of a statistic of the confusion table; its interval is over the images of each class."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "class"
+    averaged_over = "class"
     higher_is_better = True
     confusion: Tensor
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import AveragedOver
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.general.accuracy import check_label_sets
 from protometry.metrics.general.balanced_accuracy import ClassMean, ConfusionMean
@@ -69,8 +68,7 @@ class LabelF1Score(ClassMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
-    averaged_over: AveragedOver = "label"
+    averaged_over = "label"
     higher_is_better = True
     counts: Tensor
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.general.accuracy import zero_one
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
-from protometry.metrics.primitives.regions import all_finite
 
 
 class Ties(ImageMean):
@@ -17,6 +16,7 @@ class Ties(ImageMean):
     Images on which the model abstains count as no tie.
 
     Example:
+        >>> import torch
         >>> metric = Ties()
         >>> metric.update(torch.tensor([[2.0, 2.0, 0.0], [1.0, 3.0, 0.0]]))
         >>> metric.compute()
@@ -24,7 +24,6 @@ class Ties(ImageMean):
     """
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = False
     interval = "wilson"
 
@@ -34,8 +33,7 @@ class Ties(ImageMean):
         if abstained is not None:
             check_tensor("abstained", abstained, (len(logits),), "bool")
         tied = (logits == logits.amax(dim=1, keepdim=True)).sum(dim=1) > 1
-        tied = tied if abstained is None else tied & ~abstained
-        self._accumulate(tied.double().masked_fill(~all_finite(logits, dim=1), torch.nan))
+        self._accumulate(zero_one(tied, logits, abstained))
 
 
 TIES = MetricEntry(

@@ -45,7 +45,6 @@ class TopKAccuracy(ImageMean):
     """Share of images whose true class is among the k best (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
     interval = "wilson"
 

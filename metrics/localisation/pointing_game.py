@@ -67,7 +67,6 @@ class PointingGame(ImageMean):
     """Share of explanations whose peak lies in the object (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:
@@ -78,7 +77,6 @@ class EnergyPointingGame(ImageMean):
     """Mean share of positive relevance that lies in the object (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:

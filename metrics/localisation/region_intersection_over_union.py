@@ -36,7 +36,6 @@ class RegionIntersectionOverUnion(ImageMean):
     """Mean intersection over union of the most relevant 5 % of pixels with the object (higher is better)."""
 
     unit = "fraction"
-    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def update(self, saliency: Tensor, object_masks: Tensor) -> None:

@@ -24,7 +24,7 @@ T = 12.706204736174694  # of one degree of freedom
 
 
 class Values(ImageMean):
-    name, unit, reads, higher_is_better = "values", "fraction", ("values", "valid"), True
+    unit, higher_is_better = "of no known range", True
 
     def update(self, values, valid=None):
         self._accumulate(values, valid)
@@ -35,7 +35,7 @@ class Hits(Values):
 
 
 class Ratio(ImageRatio):
-    name, unit, reads, higher_is_better = "ratio", "fraction", ("numerator", "denominator"), True
+    unit, higher_is_better = "ratio", True
 
     def update(self, numerator, denominator):
         self._accumulate(numerator, denominator)
@@ -44,7 +44,7 @@ class Ratio(ImageRatio):
 class Columns(ItemMean):
     """Share of positive entries of each of three columns; a column without entries is undefined."""
 
-    name, unit, reads, higher_is_better, averaged_over = "columns", "fraction", ("entries",), True, "unit"
+    unit, higher_is_better, averaged_over = "of no known range", True, "unit"
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -62,7 +62,7 @@ class Columns(ItemMean):
 
 
 class Largest(ModelValue):
-    name, unit, reads, higher_is_better = "largest", "count", ("weight",), False
+    unit, higher_is_better = "count", False
 
     def update(self, weight):
         self._store(weight.max())

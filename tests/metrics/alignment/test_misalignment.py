@@ -1,6 +1,6 @@
 import math
-import pickle
-import warnings
+from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -8,13 +8,11 @@ import torch
 from protometry.metrics import SpatialMisalignment
 from protometry.metrics.functional import (
     accuracy_change,
-    keyed_uniform,
-    masked_projected_gradient,
     misalignment_activation_change,
     misalignment_location_change,
     misalignment_rank_change,
 )
-from tests.metrics.tester import images, rows, same, same_summaries
+from tests.metrics.tester import Case, MetricTests, images, mean, rows, same, updated
 
 NAN = math.nan
 PARTS = ("pac", "plc", "prc", "ac")
@@ -41,14 +39,20 @@ def record():
     }
 
 
-def build():
-    return SpatialMisalignment(OWNER, ACTIVE, quantile=0.8)
+class Part(SpatialMisalignment):
+    """One of the four numbers, as if it were a metric of its own."""
 
+    unit = "as its part"
 
-def updated(metric, data, batch=13):
-    for first in range(0, images(data), batch):
-        metric.update(**rows(data, slice(first, first + batch)))
-    return metric
+    def __init__(self, part, **options):
+        super().__init__(OWNER, ACTIVE, quantile=0.8, **options)
+        self.part = part
+
+    def compute(self):
+        return super().compute()[self.part]
+
+    def summary(self):
+        return super().summary()[self.part]
 
 
 def finite(*lists):
@@ -89,10 +93,34 @@ def slow_values(data, image):
     }
 
 
-def oracle(data):
-    values = [slow_values(data, image) for image in range(images(data))]
-    defined = {part: [value[part] for value in values if math.isfinite(value[part])] for part in PARTS}
-    return {part: sum(entries) / len(entries) if entries else NAN for part, entries in defined.items()}
+def oracle(part, data):
+    return mean([slow_values(data, image)[part] for image in range(images(data))])
+
+
+class TestEveryPart(MetricTests):
+    cases: ClassVar = {
+        part: Case(partial(Part, part), record(), partial(oracle, part), {"target_ids": torch.full((13,), -1)}, 13)
+        for part in PARTS
+    }
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_every_precision(self, case, dtype):
+        data = {name: value.to(dtype) if value.is_floating_point() else value for name, value in case.record.items()}
+        assert same(updated(case.build(), data).compute(), case.oracle(data))
+
+    def test_each_counts_its_own_images(self, case):
+        summary = updated(case.build(), case.record).summary()
+        assert 0 < summary["n"] == sum(math.isfinite(case.oracle(rows(case.record, [i]))) for i in range(13)) < 13
+        assert summary["n"] + summary["skipped"] == 13
+
+    def test_no_perturbation_no_change(self, case):
+        clean = {f"perturbed_{name}": case.record[name] for name in ("scores", "target_maps", "logits")}
+        assert updated(case.build(), case.record | clean).compute() == 0
+
+    def test_multilabel(self, case):
+        sets = case.record | {"labels": torch.nn.functional.one_hot(case.record["labels"], 3).bool()}
+        values = [updated(case.build(), data).compute() for data in (sets, case.record)]
+        assert same(*values) or case.build().part == "ac"
 
 
 def test_hand_case():
@@ -113,97 +141,6 @@ def test_hand_case():
     assert summary["prc"] == pytest.approx({"value": 1, "low": 1 - 12.706205, "high": 13.706205, "n": 2, "skipped": 0})
     assert [(summary[part]["low"] >= -1, summary[part]["high"] <= 1) for part in ("plc", "ac")] == [(True, True)] * 2
     assert [summary[part]["value"] for part in PARTS] == pytest.approx([0.3, 1 / 3, 1, 0.5])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_any_batches_give_the_value_of_the_oracle(dtype):
-    data = {name: value.to(dtype) if value.is_floating_point() else value for name, value in record().items()}
-    expected = oracle(data)
-    for batch in (1, 4, 13):
-        values = updated(build(), data, batch).compute()
-        assert tuple(values) == PARTS
-        assert all(value.dtype == torch.float64 and value.shape == () for value in values.values())
-        assert all(same(values[part], expected[part]) for part in PARTS), batch
-    order = torch.randperm(13, generator=torch.Generator().manual_seed(0))
-    values = updated(build(), rows(data, order), 5).compute()
-    assert all(same(values[part], expected[part]) for part in PARTS)
-    for image in range(13):
-        one = rows(data, slice(image, image + 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what has no value in this image
-            values = updated(build(), one).compute()
-        assert all(same(values[part], slow_values(data, image)[part]) for part in PARTS), image
-
-
-def test_every_part_counts_its_own_images():
-    summary = updated(build(), record()).summary()
-    values = [slow_values(record(), image) for image in range(13)]
-    for part in PARTS:
-        n = sum(math.isfinite(value[part]) for value in values)
-        assert 0 < n < 13
-        assert (summary[part]["n"], summary[part]["skipped"]) == (n, 13 - n)
-        assert type(summary[part]["n"]) is int
-
-
-def test_no_perturbation_no_change():
-    data = record()
-    for name in ("scores", "target_maps", "logits"):
-        data["perturbed_" + name] = data[name]
-    assert {part: value.item() for part, value in updated(build(), data).compute().items()} == dict.fromkeys(PARTS, 0)
-
-
-def test_multilabel():
-    data = record()
-    one_hot = data | {"labels": torch.nn.functional.one_hot(data["labels"], 3).bool()}
-    values, single = updated(build(), one_hot).compute(), updated(build(), data).compute()
-    assert all(same(values[part], single[part]) for part in ("pac", "plc", "prc"))
-
-
-def test_protocol():
-    data = record()
-    metric = updated(build(), data)
-    value, summary = metric.compute(), metric.summary()
-    for copy in (metric.clone(), pickle.loads(pickle.dumps(metric)), metric.half(), metric.to("cpu")):
-        assert all(same(copy.compute()[part], value[part]) for part in PARTS)
-    forward = build()
-    for part in (slice(0, 6), slice(6, None)):
-        batch_value, expected = forward(**rows(data, part)), updated(build(), rows(data, part)).compute()
-        assert all(same(batch_value[name], expected[name]) for name in PARTS)
-    assert all(same_summaries(forward.summary()[part], summary[part]) for part in PARTS)
-    before = {state: getattr(metric, state).clone() for state in metric._defaults}
-    metric.update(**rows(data, slice(0, 0)))
-    assert all(torch.equal(getattr(metric, state), kept) for state, kept in before.items())
-    metric.reset()
-    assert metric.image_count.tolist() == [0] * 4
-
-
-def test_undefined():
-    data = record()
-    data["target_ids"] = torch.full((13,), -1)
-    metric = updated(build(), data)
-    with pytest.warns(UserWarning, match="A part of SpatialMisalignment is NaN") as caught:
-        values = metric.compute()
-    assert len(caught) == 1
-    assert all(values[part].isnan() for part in PARTS)
-    assert [(entry["n"], entry["skipped"]) for entry in metric.summary().values()] == [(0, 13)] * 4
-
-
-def share(rank, world_size, metric, data, shares):
-    part = rows(data, shares[rank])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        if images(part):
-            updated(metric, part, 2)
-        return metric.summary(), metric.compute()
-
-
-def test_two_processes(ddp_pool):
-    data = record()
-    expected = updated(build(), data).summary()
-    for shares in ([slice(0, None, 2), slice(1, None, 2)], [slice(None), slice(0, 0)]):
-        for summary, values in ddp_pool.run(share, build(), data, shares):
-            assert all(same_summaries(summary[part], expected[part]) for part in PARTS)
-            assert all(same(values[part], expected[part]["value"]) for part in PARTS)
 
 
 SCORES, PERTURBED = torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([[0.8, 1.0, 0.9]])
@@ -253,51 +190,3 @@ def test_accuracy_change_by_hand():
     assert accuracy_change(logits, logits, labels).tolist() == [0]
     assert accuracy_change(logits, -logits, labels).tolist() == [1]
     assert accuracy_change(-logits, logits, labels).tolist() == [-1]
-
-
-class TestAttack:
-    """A unit whose score is the mean of the left half plus half the mean of the right; the left half is protected."""
-
-    IMAGES = torch.full((4, 3, 8, 8), 0.5)
-    MASK = torch.zeros(4, 1, 8, 8, dtype=torch.bool)
-    MASK[..., 4:] = True
-    EPSILON = 0.4 * torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-
-    def unit(self, images):
-        return images[..., :4].mean((1, 2, 3)) + 0.5 * images[..., 4:].mean((1, 2, 3))
-
-    def change(self, score, steps):
-        ids = torch.arange(4)
-        start = self.EPSILON * keyed_uniform(ids, torch.zeros(4, 1, dtype=torch.int64), (3, 8, 8))[:, 0]
-        attacked = masked_projected_gradient(
-            score, self.IMAGES, self.MASK, self.EPSILON, self.EPSILON / 40, steps, start
-        )
-        clean, after = score(self.IMAGES)[:, None], score(attacked)[:, None]
-        return misalignment_activation_change(clean, after, torch.zeros(4, dtype=torch.int64)), attacked
-
-    def test_the_attack_beats_noise(self):
-        images = self.IMAGES.clone().requires_grad_()
-        self.unit(images).sum().backward()
-        assert images.grad.norm() > 0
-        attacked, pixels = self.change(self.unit, 40)
-        noise, _ = self.change(self.unit, 0)
-        assert (attacked > noise + 0.02).all()
-        assert pixels[..., :4].equal(self.IMAGES[..., :4])
-        # at least 40 of 40 steps from the centre: half of the mean of ε, over a score of .75
-        assert attacked.tolist() == pytest.approx([0.5 * self.EPSILON.mean().item() / 0.75] * 4, abs=0.02)
-
-    def test_a_unit_that_reads_protected_pixels_only(self):
-        for steps in (0, 40):
-            values, pixels = self.change(lambda images: images[..., :4].mean((1, 2, 3)) + 0 * images.sum(), steps)
-            assert values.tolist() == [0] * 4
-            maps = self.IMAGES[:, 0] + torch.arange(64.0).view(8, 8), pixels[:, 0] + torch.arange(64.0).view(8, 8)
-            assert misalignment_location_change(maps[0][..., :4], maps[1][..., :4]).tolist() == [0] * 4
-
-
-def test_errors_of_the_kernels():
-    for owner, active, text in (
-        (STRANGERS[:2], None, r"`owner` to be of shape \(3, K\)"),
-        (STRANGERS, torch.ones(3), "`active` to be of shape .* dtype bool"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            misalignment_rank_change(SCORES, PERTURBED, TARGET, LABEL, owner, active)
