@@ -172,10 +172,12 @@ def test_a_refused_batch_leaves_nothing_behind(name):
     ],
 )
 def test_an_option_that_means_nothing_is_refused_by_the_first_batch_at_the_latest(build, option):
-    record = whole_record(multi_label=False)
-    with pytest.raises(ValueError, match=f"Expected argument `{next(iter(option))}` to "):  # noqa: PT012
-        metric = build(**option)
+    def first_batch():
+        metric, record = build(**option), whole_record(multi_label=False)
         metric.update(**{field: record[field] for field in metric.reads})
+
+    with pytest.raises(ValueError, match=f"Expected argument `{next(iter(option))}` to "):
+        first_batch()
 
 
 def test_every_class_is_among_them():

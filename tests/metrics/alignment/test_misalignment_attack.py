@@ -86,13 +86,3 @@ class TestMaskedProjectedGradient:
             for part in images().split(1)
         ]
         assert torch.equal(torch.cat(parts), whole)
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match="`steps` to be at least 0, but got -1"):
-            masked_projected_gradient(torch.sum, images(), self.MASK, 0.1, 0.1, steps=-1)
-        with pytest.raises(ValueError, match=r"`mask` to be of shape \(4, 1, 6, 8\) and dtype bool"):
-            masked_projected_gradient(torch.sum, images(), self.MASK.float(), 0.1, 0.1)
-        with pytest.raises(ValueError, match="`images` to be of shape"):
-            masked_projected_gradient(torch.sum, images()[:, :1], self.MASK, 0.1, 0.1)
-        with pytest.raises(ValueError, match="`start` to be of shape"):
-            masked_projected_gradient(torch.sum, images(), self.MASK, 0.1, 0.1, start=images()[0])

@@ -63,10 +63,3 @@ class TestPartConsistency(MetricTests):
         metric = updated(PartConsistency(2, 1), record)
         assert (metric.hits.tolist(), metric.visible.tolist()) == ([[1], [0]], [[1], [0]])
         assert metric.summary()["skipped"] == 1  # the unit that is never owned
-
-    def test_errors(self):
-        counts = torch.ones(2, 2, dtype=torch.int64)
-        with pytest.raises(ValueError, match="`hits` to be of shape"):
-            part_consistency(counts.float(), counts)
-        with pytest.raises(ValueError, match="`visible` to be of shape"):
-            part_consistency(counts, counts[:, :1])

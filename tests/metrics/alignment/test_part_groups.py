@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from protometry.metrics.functional import merge_parts
@@ -21,13 +20,3 @@ def test_slow_oracle():
             i, v = inside[*index].tolist(), visible[*index].tolist()
             assert new_visible[*index].tolist() == [any(v[part] for part in group) for group in groups]
             assert new_inside[*index].tolist() == [any(v[p] and i[p] for p in group) for group in groups]
-
-
-def test_errors():
-    flags = torch.ones(2, 3, dtype=torch.bool)
-    for groups in ([], [[]], [[0, 3]], [[-1]]):
-        with pytest.raises(ValueError, match=r"`groups` to hold lists of part indices in \[0, 3\)"):
-            merge_parts(flags, flags, groups)
-    for other in (flags[:, :2], flags.float()):
-        with pytest.raises(ValueError, match="`inside`, `visible` to be bool tensors of one shape"):
-            merge_parts(flags, other, [[0]])

@@ -8,7 +8,6 @@ import torch
 
 from protometry.metrics import PartPurity
 from protometry.metrics.alignment.part_purity import top_images
-from protometry.metrics.functional import part_purity
 from tests.metrics.alignment.parts import NAN, PARTS, UNITS, parts_record
 from tests.metrics.tester import Case, MetricTests, images, mean, rows, same_summaries, updated
 
@@ -152,24 +151,6 @@ class TestPartPurity(MetricTests):
         metric = updated(PartPurity(UNITS, PARTS, 4, ACTIVE[order], GROUPS), relabelled)
         expected = updated(build_purity(), record).values()[order]
         torch.testing.assert_close(metric.values(), expected, rtol=0, atol=0, equal_nan=True)
-
-    def test_errors(self):
-        for arguments, text in (
-            ({"k": 0}, "`k` to be at least 1, but got 0"),
-            ({"num_parts": 0}, "`num_parts` to be at least 1, but got 0"),
-            ({"min_visible": 0}, "`min_visible` to be at least 1, but got 0"),
-            ({"active": ACTIVE}, r"`active` to be of shape \(2,\)"),
-            ({"groups": [[0, 3]]}, r"`groups` to hold lists of part indices in \[0, 3\)"),
-        ):
-            with pytest.raises(ValueError, match=text):
-                PartPurity(**({"num_units": 2, "num_parts": 3} | arguments))
-        flags = torch.ones(1, 4, 2, dtype=torch.bool)
-        with pytest.raises(ValueError, match="`inside` to be of shape"):
-            part_purity(flags[0], flags)
-        with pytest.raises(ValueError, match="`visible` to be of shape"):
-            part_purity(flags, flags.long())
-        with pytest.raises(ValueError, match="`min_visible` to be at least 1, but got 0"):
-            part_purity(flags, flags, min_visible=0)
 
 
 class TestTopImages:

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from protometry.metrics import PartStability
-from protometry.metrics.functional import part_stability
 from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, check_undefined, mean, same, updated
 
@@ -71,10 +70,3 @@ class TestPartStability(MetricTests):
         vectors = [vector for vector in vectors if vector != [None] * PARTS]
         for build in (build_stability, build_nonempty):
             assert updated(build(), record).summary()["coverage"] == pytest.approx(mean([any(v) for v in vectors]))
-
-    def test_errors(self):
-        counts = torch.ones(2, dtype=torch.int64)
-        with pytest.raises(ValueError, match="`unchanged` to be of shape"):
-            part_stability(counts.float(), counts)
-        with pytest.raises(ValueError, match="`total` to be of shape"):
-            part_stability(counts, counts[:1])

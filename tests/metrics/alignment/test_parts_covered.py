@@ -1,10 +1,8 @@
 from typing import ClassVar
 
-import pytest
 import torch
 
 from protometry.metrics import PartsCovered
-from protometry.metrics.functional import parts_covered
 from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, owned_record, slots
 from tests.metrics.tester import Case, MetricTests, mean, updated
 
@@ -63,9 +61,3 @@ class TestPartsCovered(MetricTests):
         assert updated(PartsCovered(owner, 3, groups=[[0, 1], [2]]), record).compute() == 2
         away = record | {"owned_peaks": record["owned_peaks"] + 100}
         assert updated(PartsCovered(owner, 3), away).compute() == 0  # near no part: none covered, and not undefined
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match="`owner` to be of shape"):
-            PartsCovered(OWNER.float(), PARTS)
-        with pytest.raises(ValueError, match="`owner` to be of shape"):
-            parts_covered(torch.ones(2, 1).long(), torch.ones(2, 1).long(), torch.ones(3, 1).bool())

@@ -8,7 +8,7 @@ import torch
 from protometry.metrics import PrototypeRankChange
 from protometry.metrics.functional import prototype_rank_change
 from tests.metrics.change.changes import NAN, change_record, image_first, slow_rank
-from tests.metrics.tester import Case, ChangeTests, nowhere_finite, updated
+from tests.metrics.tester import Case, ChangeTests, nowhere_finite
 
 ACTIVE = torch.tensor([True, False, True, True, True, True])
 SCORES = torch.tensor([[9.0, 7.0, 5.0, 3.0]])
@@ -83,12 +83,3 @@ def test_not_finite_is_undefined(bad):
     assert prototype_rank_change(SCORES, broken, ids).isnan().all()
     active = torch.tensor([True, False, True, True])
     assert prototype_rank_change(SCORES, broken, ids, active).isnan().tolist() == [[False, True]]
-
-
-def test_errors():
-    ids = torch.tensor([[0, 1]])
-    for perturbed in (SCORES[:, :3], SCORES[:, None].expand(1, 3, 4), SCORES.expand(2, 4)):
-        with pytest.raises(ValueError, match="`perturbed_scores` to be of shape"):
-            prototype_rank_change(SCORES, perturbed, ids)
-    with pytest.raises(ValueError, match="`active` to be of shape"):
-        updated(PrototypeRankChange(torch.ones(2)), change_record("scores"))

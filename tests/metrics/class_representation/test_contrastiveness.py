@@ -125,13 +125,3 @@ def test_planted_truth():
     contrasts = [updated(Contrastiveness(s.shape[1]), {"scores": s}).compute() for s in (present, noise)]
     assert contrasts[0] > 0.99
     assert contrasts[1] < 0.7
-
-
-def test_errors():
-    for call, text in (
-        (lambda: contrastiveness(TWO_GROUPS, 0), "`max_iterations` to be at least 1, but got 0"),
-        (lambda: Contrastiveness(0), "`num_units` to be at least 1"),
-        (lambda: Contrastiveness(4, USED), r"`active` to be of shape \(4,\)"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

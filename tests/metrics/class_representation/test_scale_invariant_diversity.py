@@ -76,8 +76,3 @@ def test_slow_oracle(dtype, monkeypatch):
     assert scale_invariant_diversity(maps[:0], weight, predictions[:0]).shape == (0,)
     maps[1, weight[1].argmax(), 0, 0] = math.inf
     assert scale_invariant_diversity(maps, weight, predictions, 1)[1].isnan()
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`predictions` to hold values from 0 to 1"):
-        scale_invariant_diversity(torch.ones(2, 3, 1, 1), torch.ones(2, 3), torch.tensor([0, 2]))

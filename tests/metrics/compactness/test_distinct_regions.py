@@ -77,8 +77,3 @@ def test_values_beside_their_sign_do_not_matter(dtype):
     assert distinct_regions(maps, threshold=0.2).tolist() == [1]
     assert distinct_regions(torch.zeros(0, 5, 4, 4)).shape == (0,)
     assert distinct_regions(torch.zeros(2, 0, 4, 4)).isnan().all()  # no active unit
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`saliency` to be clipped, but got negative values"):
-        distinct_regions(-strips((0, 3)))

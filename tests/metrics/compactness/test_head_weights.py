@@ -141,20 +141,3 @@ def test_not_finite(bad):
     for kernel in (global_size, number_of_features):
         with pytest.raises(ValueError, match="`weight` to be finite in active columns"):
             kernel(weight, ALL)
-
-
-@pytest.mark.parametrize("kernel", [global_size, sparsity, negative_positive_ratio])
-@pytest.mark.parametrize("threshold", [math.nan, math.inf, -1.0])
-def test_thresholds_that_mean_nothing(kernel, threshold):
-    with pytest.raises(ValueError, match=f"`threshold` to be finite and at least 0, but got {threshold}"):
-        kernel(WEIGHT, ALL, threshold=threshold)
-
-
-def test_errors():
-    for kernel in KERNELS:
-        with pytest.raises(ValueError, match="`weight` to be of shape"):
-            kernel(WEIGHT[0], ALL)
-        with pytest.raises(ValueError, match="`active` to be of shape"):
-            kernel(WEIGHT, ALL[:2])
-        with pytest.raises(ValueError, match=r"`active` to be of shape .* dtype bool"):
-            kernel(WEIGHT, ALL.float())

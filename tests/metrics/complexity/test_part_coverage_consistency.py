@@ -140,15 +140,3 @@ def test_edges():
         assert part_coverage_consistency(none, once, two * 0, variant).tolist() == [0]
     # a part in sight once and hit then is no worse for the other image
     assert part_coverage_consistency(once, once, two).tolist() == [1]
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`variant` to be one of"):
-        PartCoverageConsistency(1, 3, variant="published")
-    hits, shown = torch.tensor([[1, 1]]), torch.tensor([1])
-    for arguments, text in (
-        ((hits, hits[:, :1], shown), r"`visible` to be of shape \(1, 2\)"),
-        ((hits, hits, shown, "published"), "`variant` to be one of"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            part_coverage_consistency(*arguments)

@@ -107,16 +107,3 @@ def test_global_importance_of_classes_and_correlations():
     centered = updated(ConceptGlobalImportance(WEIGHT, TABLE, kind=3, centered=True), record).compute()
     assert same(plain["centered"], centered)
     assert plain["skipped"] == 1  # the image without finite scores
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`annotation` to be of shape \(3, 5\)"):
-        ConceptGlobalImportance(WEIGHT, TABLE[:2])
-    for of_negative in (concept_global_importance, ConceptGlobalImportance):
-        with pytest.raises(ValueError, match="`annotation` to hold values from 0"):
-            of_negative(WEIGHT, -TABLE)
-    for label in (-1, 7):
-        with pytest.raises(ValueError, match="`labels` to hold values from 0 to 2"):
-            KIND_3().update(**part_of("scores", "logits") | {"labels": torch.full((IMAGES,), label)})
-    with pytest.raises(ValueError, match="`kind` to be 1, 2 or 3, but got 4"):
-        ConceptGlobalImportance(WEIGHT, TABLE, kind=4)

@@ -92,18 +92,3 @@ def test_masks_and_uncertainty_follow_the_definition(seed):
         for step in range(3):
             corrected = [group in order[: step + 1] for group in groups.tolist()]
             assert masks[image, 0, step].tolist() == corrected
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`steps`, `trials` to be at least 1, but got 0 and 1"):
-        InterventionArea(steps=0)
-    with pytest.raises(ValueError, match=r"with T, S \+ 1 = \(1, 5\), but got \(13, 3, 5, 3\)"):
-        InterventionArea(steps=4).update(**RECORD)
-    for metric, label in itertools.product((InterventionArea(steps=4, trials=3), InterventionFinal()), (-1, 7)):
-        with pytest.raises(ValueError, match="`labels` to hold values from 0 to 2"):
-            metric.update(**RECORD | {"labels": torch.full((13,), label)})
-    for call in (partial(group_uncertainty, torch.rand(1, 2)), partial(intervention_masks, torch.rand(1, 1, 2))):
-        with pytest.raises(ValueError, match="`groups` to hold values from -1 to 1"):
-            call(torch.tensor([0, 2]), *([2] if call.func is group_uncertainty else []))
-    with pytest.raises(ValueError, match="`probabilities` to hold values from 0 to 1"):
-        group_uncertainty(torch.tensor([[1.5]]), torch.tensor([0]), 1)

@@ -91,12 +91,6 @@ def test_location_upsamples_bilinearly():
     assert result[0].tolist() == approx(share)
 
 
-@pytest.mark.parametrize("alpha", [0, -1, 12.5])
-def test_a_region_must_have_a_size(alpha):
-    with pytest.raises(ValueError, match="`alpha` to be above 0 and at most 12"):
-        located(RISING, [(0, 0)], alpha=alpha)
-
-
 def test_no_image():
     nothing = torch.zeros(0, 2, 4, 6)
     assert concept_location(nothing, torch.zeros(0, 2, 1, 2), nothing[..., 0, :1] > 0, GRID).shape == (0, 2)
@@ -165,17 +159,6 @@ def test_location_beside_its_baselines():
     assert same(summary["curve_a1"], summary["value"])
     wider = Location(WEIGHT, PARTS, k=2, alpha=3)
     assert same(updated(wider, READ).compute(), summary["curve_a3"])
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="at most the 4 concepts, but got 5"):
-        ConceptLocation(WEIGHT, PARTS, k=5)
-    with pytest.raises(ValueError, match=r"`concept_parts` to be of shape \(5, S\)"):
-        ConceptLocation(WEIGHT, PARTS[:4], k=1)
-    with pytest.raises(ValueError, match="`concept_parts` to hold values from -1"):
-        ConceptLocation(WEIGHT, PARTS - 1, k=1)
-    with pytest.raises(ValueError, match="`part_locations` to hold the 5 parts of the concepts, but got 4"):
-        updated(Location(WEIGHT, PARTS.where(PARTS < 3, 4), k=1), READ)
 
 
 @pytest.mark.parametrize(("alpha", "value"), [(1, NAN), (3, 1)])

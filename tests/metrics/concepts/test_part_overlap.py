@@ -4,7 +4,6 @@ import math
 from functools import partial
 from typing import ClassVar
 
-import pytest
 import torch
 
 from protometry.metrics import ConceptMaskIntersectionOverUnion
@@ -53,17 +52,3 @@ def test_overlap_of_a_random_region():
 def test_no_image():
     nothing = torch.zeros(0, 2, 4, 6)
     assert concept_mask_intersection_over_union(nothing, nothing > 0, (4, 6)).shape == (0, 2)
-
-
-def test_parts_beyond_the_data():
-    with pytest.raises(ValueError, match="`concept_parts` to hold values from -1"):
-        ConceptMaskIntersectionOverUnion(WEIGHT, MASKS - 1, k=1)
-    metric = ConceptMaskIntersectionOverUnion(WEIGHT, torch.tensor([0, 2, -1, 1, -1]), k=1)
-    with pytest.raises(ValueError, match="`part_masks` to hold the 3 parts of the concepts, but got 2"):
-        metric.update(**part_of("scores", "logits", "concept_maps", "part_masks"))
-
-
-@pytest.mark.parametrize("alpha", [0, -1, 13])
-def test_a_region_must_have_a_size(alpha):
-    with pytest.raises(ValueError, match="`alpha` to be above 0 and at most 12"):
-        ConceptMaskIntersectionOverUnion(WEIGHT, MASKS, k=1, alpha=alpha)

@@ -93,18 +93,6 @@ def test_majority_is_that_of_the_concepts_that_count():
     assert updated(ConceptAccuracy(CONCEPTS, 3, ACTIVE), record).summary()["majority"] == (0.75 + 1) / 2
 
 
-@pytest.mark.parametrize("kind", [ConceptAccuracy, ConceptAUC, ConceptCalibrationError])
-def test_bad_input(kind):
-    with pytest.raises(ValueError, match="`num_concepts` to be at least 1, but got 0"):
-        kind(CONCEPTS, 0)
-    with pytest.raises(ValueError, match="`concepts` to hold values from -1 to 1"):
-        kind(CONCEPTS, 2)
-    if kind is not ConceptAUC:
-        for wrong in (1.5, -0.1):
-            with pytest.raises(ValueError, match="probabilities` to hold values from 0 to 1"):
-                kind(CONCEPTS, 3).update(torch.full((2, 4), wrong), torch.zeros(2, 3, dtype=torch.bool))
-
-
 def test_areas_of_all_units_and_concepts():
     generator = torch.Generator().manual_seed(4)
     scores = torch.randint(0, 5, (17, 3), generator=generator).float()

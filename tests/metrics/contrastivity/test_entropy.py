@@ -206,20 +206,3 @@ def test_scale_order_and_other_units_change_nothing():
     torch.testing.assert_close(prototype_entropy(scores[:, [2, 0]]), expected[[2, 0]], rtol=0, atol=0)
     many = prototype_entropy(scores.repeat(1, 5_000))  # three images at a time
     torch.testing.assert_close(many, expected.repeat(5_000), rtol=0, atol=0)
-
-
-def test_errors():
-    for arguments, text in (
-        ({"num_units": 0}, "`num_units` to be at least 1, but got 0"),
-        ({"num_units": 2, "bins": 0}, "`bins` to be at least 1, but got 0"),
-        ({"num_units": 2, "variant": "published"}, "`variant` to be one of"),
-        ({"num_units": 2, "active": ACTIVE}, r"`active` to be of shape \(2,\)"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            PrototypeEntropy(**arguments)
-    for call, text in (
-        (lambda: prototype_entropy(CASE, bins=0), "`bins` to be at least 1, but got 0"),
-        (lambda: prototype_entropy(CASE, variant="published"), "`variant` to be one of"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

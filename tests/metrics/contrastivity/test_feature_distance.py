@@ -136,13 +136,3 @@ class TestNearestFeatures:
 
     def test_no_image(self):
         assert nearest_features(torch.zeros(0, 3, 2, 2), torch.zeros(0, 4, 2, 2)).shape == (0, 4, 3)
-
-
-def test_errors():
-    for call, text in (
-        (lambda: average_feature_distance(FEATURES, LABELS, 2, mode="between"), "`mode` to be one of"),
-        (lambda: AverageFeatureDistance(CLASSES, CHANNELS, mode="between"), "`mode` to be one of"),
-        (lambda: AverageFeatureDistance(CLASSES, 0), "`num_channels` to be at least 1, but got 0"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

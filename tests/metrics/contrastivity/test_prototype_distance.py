@@ -179,22 +179,3 @@ def test_without_units_of_other_classes_there_is_a_reason(classes):
     with pytest.warns(UserWarning, match=f"is NaN: .* {classes} entries, since each class has all units among"):
         assert updated(AveragePrototypeDistance(VECTORS, classes), shown).compute().isnan()
     assert updated(AveragePrototypeDistance(VECTORS, classes, "intra"), shown).compute().isfinite()
-
-
-def test_errors():
-    inter = build("inter")()
-    for call, text in (
-        (lambda: average_prototype_distance(VECTORS[0], MEMBERSHIP), "`vectors` to be of shape"),
-        (lambda: average_prototype_distance(VECTORS, MEMBERSHIP, active=ACTIVE[:3]), "`active` to be of shape"),
-        (lambda: average_prototype_distance(VECTORS, MEMBERSHIP, mode="between"), "`mode` to be one of"),
-        (lambda: AveragePrototypeDistance(DRAWN, CLASSES, mode="between"), "`mode` to be one of"),
-        (lambda: AveragePrototypeDistance(DRAWN, 0), "`num_classes` to be at least 1, but got 0"),
-        (lambda: AveragePrototypeDistance(DRAWN[0], CLASSES), "`vectors` to be of shape"),
-        (lambda: AveragePrototypeDistance(DRAWN, CLASSES, active=ACTIVE[:2]), "`active` to be of shape"),
-        (
-            lambda: inter.update(torch.tensor([[0, UNITS]]), torch.zeros(1).long()),
-            f"`unit_ids` to hold ids below {UNITS}",
-        ),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

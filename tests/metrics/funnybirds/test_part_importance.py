@@ -45,15 +45,3 @@ def test_importance_that_is_undefined_and_empty_batches():
         important_parts(part_importance(attribution, masks, part, 3), attribution.sum((1, 2)), T)
     assert part_importance(attribution[:0], masks[:0], part[:0], 3).shape == (0, 3)
     assert not part_importance(attribution[:1], masks[:1, :0], part[:1, :0], 3).any()
-
-
-def test_errors():
-    attribution, masks, part = scene(0)
-    for call, text in (
-        (lambda: part_importance(attribution, masks, part, 3, 2), "`dilation` to be odd and at least 1, but got 2"),
-        (lambda: part_importance(attribution, masks, part, 1), "`instance_part` to hold ids below 1"),
-        (lambda: part_importance(attribution, masks.float(), part), r"`instance_masks` to be of shape \(5, I, 9, 7\)"),
-        (lambda: part_dilation(0), "`height` to be at least 1"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

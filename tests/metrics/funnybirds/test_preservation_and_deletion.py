@@ -1,10 +1,9 @@
 """What is predicted of the important parts alone, and without them."""
 
-import pytest
 import torch
 
 from protometry.metrics.functional import deletion_check, preservation_check, subset_codes
-from tests.metrics.funnybirds.birds import NAN, booleans, equal
+from tests.metrics.funnybirds.birds import NAN, equal
 
 
 def test_subset_codes():
@@ -27,11 +26,3 @@ def test_all_parts_keep_the_prediction_and_no_parts_change_it():
         parts = torch.full((1, 1, 2), important)
         for check in (preservation_check, deletion_check):
             assert check(parts, kept, predictions).item() == float(important)
-
-
-def test_errors():
-    parts, label = booleans(0, 2, 3, 4), torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"`kept` to be of shape \(\.\.\., N\) and dtype bool"):
-        subset_codes(torch.ones(3))
-    with pytest.raises(ValueError, match=r"`kept_predictions` to be of shape \(2, 16\)"):
-        preservation_check(parts, label[:, None], label)

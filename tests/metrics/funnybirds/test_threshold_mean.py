@@ -159,8 +159,3 @@ def test_a_model_without_any_correct_prediction():
         assert metric.compute().isnan().all()
     summary = metric.summary(0)
     assert (summary["n"], summary["skipped"], math.isnan(summary["value"])) == (0, 13, True)
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`num_thresholds` to be at least 1"):
-        PreservationCheck(0)

@@ -71,8 +71,3 @@ def test_not_finite_is_undefined(bad):
 def test_no_image():
     assert accuracy(LOGITS[:0], LABELS[:0]).shape == (0,)
     assert subset_accuracy(MULTI_LOGITS[:0], MULTI_LABELS[:0]).shape == (0,)
-
-
-def test_unknown_arguments_are_refused():
-    with pytest.raises(ValueError, match="Unexpected keyword arguments: `top`"):
-        Accuracy(top=1)

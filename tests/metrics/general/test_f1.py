@@ -11,8 +11,6 @@ from tests.metrics.general.logits import (
     DTYPES,
     HAND,
     HAND_SETS,
-    LABELS,
-    LOGITS,
     MULTI,
     MULTI_LABELS,
     MULTI_LOGITS,
@@ -98,14 +96,3 @@ def test_not_finite_is_left_out(bad):
     labels = torch.cat([MULTI_LABELS, torch.ones(1, 3, dtype=torch.bool)])
     metric = updated(LabelF1Score(3), {"logits": logits, "labels": labels})
     assert torch.equal(metric.counts, updated(LabelF1Score(3), HAND_SETS).counts)
-
-
-def test_errors():
-    for call, text in (
-        (lambda: F1Score(0), "`num_classes` to be at least 1, but got 0"),
-        (lambda: LabelF1Score(0), "`num_classes` to be at least 1, but got 0"),
-        (lambda: F1Score(5).update(LOGITS, LABELS), "to have num_classes = 5 columns, but got 3"),
-        (lambda: LabelF1Score(5).update(*HAND_SETS.values()), "to have num_classes = 5 columns, but got shape"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call()

@@ -9,29 +9,7 @@ from protometry.metrics.functional import (
     visualization_activation_change,
     visualization_location_change,
 )
-from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.variants import check_variant
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_any_float_and_letters_pass(dtype):
-    check_tensor("scores", torch.zeros(2, 5, dtype=dtype), ("B", 5), "float")
-
-
-@pytest.mark.parametrize(
-    ("value", "shape", "kind", "message"),
-    [
-        (torch.zeros(2), ("B", "K"), "float", r"`x` to be of shape \(B, K\) and dtype float, but got \(2,\) torch.fl"),
-        (torch.zeros(2, 3), (2, 4), "float", r"`x` to be of shape \(2, 4\) .* but got \(2, 3\) torch.float32"),
-        (torch.zeros(2), (2,), "int64", r"`x` to be of shape \(2,\) and dtype int64, but got \(2,\) torch.float32"),
-        (torch.zeros(2, dtype=torch.int64), (2,), "bool", r"dtype bool, but got \(2,\) torch.int64"),
-        (torch.zeros(2, dtype=torch.bool), (2,), "float", r"dtype float, but got \(2,\) torch.bool"),
-    ],
-)
-def test_others_are_refused(value, shape, kind, message):
-    with pytest.raises(ValueError, match=message):
-        check_tensor("x", value, shape, kind)
-
 
 CLIPPED = torch.tensor([[[[0.0, 2.0], [0.0, 0.0]]]])
 MASKS = torch.tensor([[[True, False], [True, False]]])

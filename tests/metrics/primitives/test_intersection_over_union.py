@@ -52,14 +52,6 @@ class TestBoxesAndMasks:
         for masks in (one, one.mT, torch.ones(1, 1, dtype=torch.bool).expand(300, 300)):
             assert mask_intersection_over_union(masks, two) == 299 / 300
 
-    def test_errors(self):
-        with pytest.raises(ValueError, match=r"`boxes` to be of shape \(\.\.\., 4\)"):
-            box_intersection_over_union(torch.zeros(2, 3), torch.zeros(2, 4))
-        with pytest.raises(ValueError, match=r"`other` to be of shape \(\.\.\., 4\)"):
-            box_intersection_over_union(torch.zeros(2, 4), torch.tensor(0))
-        with pytest.raises(ValueError, match="`masks`, `other` to be bool"):
-            mask_intersection_over_union(torch.zeros(2, 4), torch.zeros(2, 4))
-
 
 class TestWeighted:
     def test_by_hand(self):
@@ -75,5 +67,3 @@ class TestWeighted:
     def test_half_precision_sums_in_float64(self):
         ones = torch.ones(5000, dtype=torch.float16)
         assert weighted_intersection_over_union(ones, ones / 2) == 0.5
-        with pytest.raises(ValueError, match=r"`other` to be of shape \(5000,\), but got \(2,\)"):
-            weighted_intersection_over_union(ones, ones[:2])

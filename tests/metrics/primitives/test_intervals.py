@@ -74,16 +74,6 @@ class TestMeanInterval:
         assert low[1:].isnan().all()
         assert high[1:].isnan().all()
 
-    @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.1, 95])
-    def test_confidence(self, confidence):
-        for call in (
-            lambda: mean_interval(*tensors(1, 1, 2), confidence),
-            lambda: wilson_interval(*tensors(1, 2), confidence),
-            lambda: ratio_interval(torch.ones(5), torch.tensor(2), confidence),
-        ):
-            with pytest.raises(ValueError, match="`confidence` to lie strictly between 0 and 1, but got"):
-                call()
-
 
 class TestWilsonInterval:
     def test_hand_cases(self):
@@ -151,8 +141,6 @@ class TestRatioInterval:
     def test_undefined(self):
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.ones(5), torch.tensor(1))))
         assert all(math.isnan(bound) for bound in both(ratio_interval(torch.zeros(5), torch.tensor(4))))
-        with pytest.raises(ValueError, match=r"`sums` to have shape \(5,\), but got \(4,\)"):
-            ratio_interval(torch.ones(4), torch.tensor(4))
 
 
 class TestLiftInterval:

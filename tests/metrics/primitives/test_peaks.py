@@ -47,5 +47,3 @@ class TestPeaks:
         assert torch.equal(peak_locations(maps, (12, 20)), whole)
         assert peak_locations(torch.zeros(0, 2, 3, 3), (6, 6)).shape == (0, 2, 2)
         assert peak_locations(torch.full((1, 7, 7), 0.3), (224, 224)).tolist() == [[0, 0]]
-        with pytest.raises(ValueError, match=r"`mode` to be one of .*, but got 'nearest'"):
-            peak_locations(maps, (12, 20), "nearest")

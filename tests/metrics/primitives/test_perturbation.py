@@ -102,12 +102,6 @@ class TestKeyed:
         assert kernel(IDS[:0], RANKS[:0], (3, 4)).shape == (0, 4, 3, 4)
         assert kernel(IDS, RANKS[:, :0], (3, 4)).shape == (5, 0, 3, 4)
 
-    def test_errors(self, kernel, oracle):
-        with pytest.raises(ValueError, match="`sample_ids` to be of shape"):
-            kernel(IDS.int(), RANKS, (2,))
-        with pytest.raises(ValueError, match="`ranks` to be of shape"):
-            kernel(IDS, RANKS[:2], (2,))
-
 
 class TestDistribution:
     # 300 000 draws; bounds at about 5 standard errors
@@ -227,13 +221,3 @@ class TestCompleteness:
         whole = completeness_perturbation(images(), self.BOXES, ids)
         assert torch.equal(completeness_perturbation(clean, self.BOXES, ids), whole)
         assert completeness_perturbation(images(0), self.BOXES[:0], ids[:0]).shape == (0, 4, 3, 6, 8)
-
-    def test_errors(self):
-        with pytest.raises(ValueError, match="`images` to be of shape"):
-            completeness_perturbation(images()[0], self.BOXES, torch.arange(4))
-        with pytest.raises(ValueError, match="`boxes` to be of shape"):
-            completeness_perturbation(images(), self.BOXES[:2], torch.arange(4))
-        with pytest.raises(ValueError, match="`sample_ids` to be of shape"):
-            completeness_perturbation(images(), self.BOXES, torch.arange(3))
-        with pytest.raises(TypeError, match="unexpected keyword argument 'std'"):
-            completeness_perturbation(images(), self.BOXES, torch.arange(4), std=0.1)
