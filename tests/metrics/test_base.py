@@ -9,6 +9,7 @@ import torch
 
 from protometry.metrics import ImageMean, ImageRatio, ItemMean, ModelValue
 from tests.metrics.tester import (
+    NAN,
     Case,
     MetricTests,
     check_attributes,
@@ -19,7 +20,6 @@ from tests.metrics.tester import (
     updated,
 )
 
-NAN = math.nan
 T = 12.706204736174694  # of one degree of freedom
 
 
@@ -28,10 +28,6 @@ class Values(ImageMean):
 
     def update(self, values, valid=None):
         self._accumulate(values, valid)
-
-
-class Hits(Values):
-    interval = "wilson"
 
 
 class Ratio(ImageRatio):
@@ -140,12 +136,6 @@ class TestImageMean:
         metric = Values()
         metric.update(torch.tensor([0.5] * 9 + [NAN]))
         assert (metric.summary()["value"], metric.summary()["n"], metric.summary()["skipped"]) == (0.5, 9, 1)
-
-    def test_wilson(self):
-        metric = Hits()
-        metric.update(torch.tensor([1.0] * 8 + [0.0] * 2))
-        summary = metric.summary()
-        assert [summary["low"], summary["high"]] == pytest.approx([0.4902, 0.9433], abs=5e-5)
 
     def test_one_image_has_no_interval(self):
         metric = updated(Values(), {"values": torch.tensor([0.5])})

@@ -1,6 +1,5 @@
 import inspect
 import sys
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +9,8 @@ from torchmetrics import MetricCollection
 
 from protometry import metrics
 from protometry.datamodules import SketchBirds
-from protometry.metrics import ModelValue, suite
 from protometry.metrics import functional as kernels
+from protometry.metrics import suite
 from protometry.metrics.entry import Family, MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.suite import ENTRIES, FAMILIES, build, resolve
@@ -268,40 +267,6 @@ def test_keys_of_a_family_begin_with_its_name_and_differ():
 def test_each_call_builds_new_metrics():
     first, second = build(["general"], facts())[0], build(["general"], facts())[0]
     assert all(first[key] is not second[key] for key in first)
-
-
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_a_collection_is_fed_by_argument_name(multi_label):
-    built, skipped = build(["general", "compactness"], facts(multi_label=multi_label))
-    model_values = {key: metric for key, metric in built.items() if isinstance(metric, ModelValue)}
-    others = {key: metric for key, metric in built.items() if key not in model_values}
-    weight = torch.tensor([[1.0, 0, 0, 0, 0, 3], [0, -1, 0, 0, 0, 0]])
-    once = MetricCollection(model_values)
-    once.update(weight=weight, active=facts().active, presence=None)
-    each = MetricCollection(others)
-    generator = torch.Generator().manual_seed(0)
-    logits, scores = torch.randn(6, 5, generator=generator), torch.rand(6, 6, generator=generator)
-    gone, saliency = torch.arange(6) == 2, torch.rand(6, 2, 4, 4, generator=generator)
-    labels = torch.rand(6, 5, generator=generator) < 0.5 if multi_label else torch.randint(5, (6,), generator=generator)
-    for part in (slice(0, 4), slice(4, 6)):
-        each.update(
-            logits=logits[part],
-            labels=labels[part],
-            scores=scores[part],
-            abstained=gone[part],
-            contributions=scores[part],
-            shown=scores[part] > 0.5,
-            saliency=saliency[part],
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        values = once.compute() | each.compute()
-    assert values.keys() == built.keys()
-    assert values.keys().isdisjoint(skipped)
-    hits = kernels.subset_accuracy(logits, labels) if multi_label else kernels.accuracy(logits, labels, gone)
-    assert values["general/accuracy"] == hits.mean()
-    assert values["compactness/local_size"] == kernels.local_size(scores, facts().active).mean()
-    assert values["compactness/npr"] == 1
 
 
 def test_a_collection_never_shares_states():

@@ -24,6 +24,8 @@ from protometry.metrics.base import AveragedOver
 from tests.rounding import tolerance
 
 Record = dict[str, Tensor]
+NAN = math.nan
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 # sums of some hundred float64 terms, in another order than the oracle's
 TOLERANCE = tolerance(5000, dtype=torch.float64)
 

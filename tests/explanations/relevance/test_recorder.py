@@ -14,7 +14,7 @@ from protometry.explanations.relevance.convolution_rules import Weighted
 from protometry.explanations.relevance.recorder import OverwrittenError, record
 from protometry.explanations.relevance.tape import _states
 from tests.explanations.backbones import DenseBlock, Residual, UnitReader, moved_statistics, taped
-from tests.explanations.small_models import rand, randn
+from tests.explanations.small_models import rand
 
 close = torch.testing.assert_close
 IMAGES = rand(2, 3, 8, 10)
@@ -71,12 +71,6 @@ class TestConservation:
         torch.manual_seed(0)
         backbone = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *more())
         pixels, expected = spread(moved_statistics(backbone))
-        close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
-
-    @pytest.mark.parametrize("block", [DenseBlock, Residual])
-    def test_blocks(self, block):
-        torch.manual_seed(0)
-        pixels, expected = spread(moved_statistics(block()))
         close(pixels.sum((1, 2)), expected, rtol=1e-4, atol=0)
 
     @pytest.mark.parametrize("build", [vgg, partial(vgg, norm=True), squeezenet], ids=["vgg", "vgg_bn", "squeezenet"])
@@ -368,7 +362,3 @@ class TestObstacles:
 
         with pytest.raises(OverwrittenError, match=r"after changing it in place, but 'mul' in 'backbone' does"):
             record(UnitReader(Lambda(function), 3), IMAGES, places=True)
-
-    def test_a_latent_that_is_not_computed_from_the_images_has_no_tape(self):
-        _, tape = record(UnitReader(Lambda(lambda conv, x: randn(2, 3, 4, 4)), 3), IMAGES)
-        assert tape is None

@@ -8,12 +8,11 @@ import torch
 from torch import nn
 
 from protometry.explanations.explainer import Targets
-from protometry.explanations.relevance.prp_and_lrp import LRP, PRP, RecordedOutput
+from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
 from protometry.lightning_modules import Classifier, ProtoPNet
 from protometry.lightning_modules.contract import ModelOutput
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet, taped
 from tests.explanations.small_models import MeanPooled, rand, randn
-from tests.rounding import terms_of, tolerance
 
 close = torch.testing.assert_close
 IMAGES = rand(2, 3, 64, 64)
@@ -96,23 +95,6 @@ def test_an_identity_backbone_hands_the_start_to_the_pixels():
 class TestSharing:
     """What a call may depend on."""
 
-    def test_observing_is_the_plain_forward_bit_for_bit(self):
-        model = shared("resnet18")
-        with torch.inference_mode():
-            plain, observed = model(IMAGES), PRP().observe(model, IMAGES)
-        assert isinstance(observed, RecordedOutput)
-        for name in ("logits", "scores", "maps", "latent"):
-            assert torch.equal(getattr(plain, name), getattr(observed, name)), name
-        assert observed.extras.keys() == plain.extras.keys()
-
-    @pytest.mark.parametrize("backbone", ["sketch", "mobilenet_v2"])
-    def test_one_by_one(self, backbone):
-        whole, terms = explained(PRP(), shared(backbone)), terms_of(shared(backbone))
-        single = torch.cat(
-            [explained(PRP(), shared(backbone), ids=UNITS[i : i + 1], images=IMAGES[i : i + 1]) for i in (0, 1)]
-        )
-        assert ((whole - single).abs().amax((2, 3)) <= tolerance(2 * terms) * whole.abs().amax((2, 3))).all()
-
     @pytest.mark.parametrize("backbone", ["sketch", "mobilenet_v2"])
     def test_equal_images_give_equal_bits_whoever_else_is_in_the_batch(self, backbone):
         """Also where another image needs the ladder: black leaves windows empty."""
@@ -160,15 +142,6 @@ class TestSharing:
         with torch.inference_mode():
             assert torch.equal(explained(explainer, model, output=outside), expected)
         assert torch.equal(explained(explainer, model, output=outside), expected)
-
-    def test_other_settings_do_not_share_a_tape(self):
-        model = protopnet("sketch", 32)
-        images = rand(2, 3, 32, 32)
-        output = PRP().observe(model, images)
-        scalar = PRP(bounds="scalar")
-        got = explained(scalar, model, images=images, output=output)
-        assert torch.equal(got, explained(scalar, model, images=images))
-        assert not torch.allclose(got, explained(PRP(), model, images=images))
 
 
 def with_backbone(*layers):

@@ -28,17 +28,6 @@ class TestWeightedByHand:
         rule = Weighted(values(2, -3, 4), POINTWISE, Filters(values(1, -1, -2)))
         close(rule(values(10.0))[0], values(4, 6, 0))
 
-    def test_the_second_term_is_skipped_for_inputs_that_cannot_be_negative(self):
-        weight = values(1, -1, 3)
-        for non_negative in (False, True):
-            rule = Weighted(values(2, 3, 1), POINTWISE, Filters(weight), non_negative)
-            close(rule(values(10.0))[0], values(4, 0, 6))
-
-    def test_several_outputs_and_the_sign_of_relevance(self):
-        # output 0: 2*1, -3*-1 -> 2/5, 3/5 of 5; output 1: only 2*2 -> all of -8
-        rule = Weighted(values(2, -3), POINTWISE, Filters(torch.cat([values(1, -1), values(2, 4)])))
-        close(rule(values(5.0, -8.0))[0], values(2 - 8, 3))
-
     def test_outputs_carried_by_their_bias_take_the_ladder(self):
         # products -2 and -6 only: by size, 8 is shared 2 : 6
         rule = Weighted(values(2, -3), POINTWISE, Filters(values(-1, 2)))

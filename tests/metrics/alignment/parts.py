@@ -6,7 +6,6 @@ import math
 
 import torch
 
-NAN = math.nan
 UNITS, PARTS, SIZE, HALF = 6, 3, (40, 56), 6
 
 

@@ -12,9 +12,8 @@ from protometry.metrics.functional import (
     misalignment_location_change,
     misalignment_rank_change,
 )
-from tests.metrics.tester import Case, MetricTests, images, mean, rows, same, updated
+from tests.metrics.tester import NAN, Case, MetricTests, images, mean, rows, same, updated
 
-NAN = math.nan
 PARTS = ("pac", "plc", "prc", "ac")
 OWNER = torch.tensor([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]).bool()
 ACTIVE = torch.tensor([True, True, True, True, True, False])

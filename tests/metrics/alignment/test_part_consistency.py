@@ -5,8 +5,8 @@ import torch
 
 from protometry.metrics import PartConsistency
 from protometry.metrics.functional import part_consistency
-from tests.metrics.alignment.parts import HALF, NAN, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, mean, updated
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
+from tests.metrics.tester import NAN, Case, MetricTests, mean, updated
 
 RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}
@@ -57,9 +57,3 @@ class TestPartConsistency(MetricTests):
                 record["part_locations"][:] = 100.0
                 record["part_locations"][..., axis] += offset
                 assert updated(PartConsistency(1, 1), record).compute() == hit, (offset, axis)
-
-    def test_padding_is_no_unit(self):
-        record = images_of((2, 2)) | {"owned_ids": torch.tensor([[0], [-1]])}
-        metric = updated(PartConsistency(2, 1), record)
-        assert (metric.hits.tolist(), metric.visible.tolist()) == ([[1], [0]], [[1], [0]])
-        assert metric.summary()["skipped"] == 1  # the unit that is never owned

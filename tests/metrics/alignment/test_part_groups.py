@@ -3,13 +3,6 @@ import torch
 from protometry.metrics.functional import merge_parts
 
 
-def test_hand_case():
-    # left wing hidden but inside, right wing visible and outside: not inside; the visible side decides
-    inside, visible = torch.tensor([True, False, True]), torch.tensor([False, True, True])
-    merged = merge_parts(inside, visible, [[0, 1], [2]])
-    assert [part.tolist() for part in merged] == [[False, True], [True, True]]
-
-
 def test_slow_oracle():
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from protometry.metrics import SummaryMetric
-from tests.metrics.tester import Case, ChangeTests, nowhere_finite
+from tests.metrics.tester import DTYPES, NAN, Case, ChangeTests, nowhere_finite
 from tests.rounding import tolerance
 
-NAN = math.nan
 HEIGHT, WIDTH = 4, 7  # not square, as every grid here
 
 
@@ -170,7 +169,7 @@ class MapChangeTests(ChangeTests):
         """Maps, and maps of other images instead of the perturbed ones."""
         return noisy_maps(seed, dtype), noisy_maps(seed + 100, dtype).roll(1, dims=0)
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @pytest.mark.parametrize("dtype", DTYPES)
     def test_slow_oracle(self, dtype):
         for seed in range(3):
             maps, perturbed = self.sides(seed, dtype)

@@ -5,8 +5,8 @@ import torch
 
 from protometry.metrics import ClassificationRankChange
 from protometry.metrics.functional import classification_rank_change
-from tests.metrics.change.changes import NAN, change_record, finite, image_first, slow_rank
-from tests.metrics.tester import Case, ChangeTests, nowhere_finite
+from tests.metrics.change.changes import change_record, finite, image_first, slow_rank
+from tests.metrics.tester import NAN, Case, ChangeTests, nowhere_finite
 
 LOGITS = change_record("logits")
 

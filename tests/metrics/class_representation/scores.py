@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-NAN = math.nan
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 USED = torch.tensor([True, True, False, True, True])
 LABELS = torch.arange(13) % 3
 

@@ -7,8 +7,8 @@ import torch
 
 from protometry.metrics import ClassIndependence
 from protometry.metrics.functional import class_independence
-from tests.metrics.class_representation.scores import DTYPES, LABELS, NAN, USED, drawn, planted, scores
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, updated
+from tests.metrics.class_representation.scores import LABELS, USED, drawn, planted, scores
+from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, mean, nowhere_finite, updated
 
 
 def slow_independence(column, labels):

@@ -8,8 +8,8 @@ import torch
 
 from protometry.metrics import Contrastiveness
 from protometry.metrics.functional import contrastiveness, normal_overlap
-from tests.metrics.class_representation.scores import DTYPES, NAN, USED, drawn, planted, scores
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, updated
+from tests.metrics.class_representation.scores import USED, drawn, planted, scores
+from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, mean, nowhere_finite, updated
 
 TWO_GROUPS = torch.tensor([[-3.1], [-3.0], [-2.9], [2.9], [3.0], [3.1]])
 

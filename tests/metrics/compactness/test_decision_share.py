@@ -6,7 +6,7 @@ import torch
 
 from protometry.metrics import DecisionShare
 from protometry.metrics.functional import decision_share
-from tests.metrics.tester import Case, MetricTests, nowhere_finite
+from tests.metrics.tester import DTYPES, Case, MetricTests, nowhere_finite
 
 
 def record():
@@ -29,7 +29,7 @@ class TestDecisionShare(MetricTests):
     cases: ClassVar = {"decision_share": Case(DecisionShare, record(), slow, nowhere_finite(record()), 13)}
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_by_hand(dtype):
     # (4 + 2) / (4 + 2 + 1 + 1) = 3/4, whatever the signs, the scale and the order of units; nothing shown, all shown
     values = torch.tensor([[4.0, -2.0, 1.0, -1.0]], dtype=dtype)

@@ -15,9 +15,7 @@ from protometry.metrics.functional import (
 )
 from protometry.metrics.primitives import chunks
 from tests.metrics.saliency import NO_OBJECT, image_mean, record
-from tests.metrics.tester import Case, MetricTests, updated
-
-NAN = math.nan
+from tests.metrics.tester import NAN, Case, MetricTests, updated
 
 
 def cut(values):
@@ -116,17 +114,6 @@ def test_range_and_ends():
     assert [kernel(1 - inside, masks).item() for kernel in KERNELS] == [0, 1, -1]
     even = torch.ones(1, 1, 3, 4)
     assert [kernel(even, masks).item() for kernel in KERNELS] == [1, 0.5, 0]
-
-
-def test_empty_is_undefined_never_perfect():
-    saliency, masks = hand_case().values()
-    for kernel in KERNELS:
-        assert kernel(torch.zeros_like(saliency), masks).isnan().all()
-        assert kernel(saliency, torch.zeros_like(masks)).isnan().all()
-    full = torch.ones_like(masks)
-    assert object_overlap(saliency, full).tolist() == [[3 / 12]]
-    assert background_overlap(saliency, full).tolist() == [[0]]
-    assert inside_outside_relevance_difference(saliency, full).isnan().all()
 
 
 def test_fractional_relevance_is_kept():

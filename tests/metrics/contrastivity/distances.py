@@ -6,7 +6,6 @@ import math
 
 from tests.metrics.tester import mean
 
-NAN = math.nan
 MODES = ("inter", "intra")
 CLASSES, CHANNELS = 4, 3
 

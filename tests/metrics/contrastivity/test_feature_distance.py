@@ -6,11 +6,10 @@ import torch
 
 from protometry.metrics import AverageFeatureDistance
 from protometry.metrics.functional import average_feature_distance, nearest_features
-from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, slow_distance
-from tests.metrics.tester import Case, MetricTests, approx, check_undefined, mean, updated
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, slow_distance
+from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, approx, check_undefined, mean, updated
 from tests.rounding import tolerance
 
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FEATURES = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 LABELS = torch.tensor([0, 0, 1, 1])
 
@@ -91,12 +90,6 @@ def test_dtypes(dtype):
         for mode in MODES:
             values = average_feature_distance(features, labels, 5, mode)
             assert values.tolist() == approx(slow_classes(pairs, 5, mode))
-
-
-def test_undefined():
-    assert average_feature_distance(FEATURES, torch.zeros(4, dtype=torch.int64), 2).isnan().all()
-    assert average_feature_distance(FEATURES[:1], LABELS[:1], 2, "intra").isnan().all()
-    assert average_feature_distance(FEATURES[:0], LABELS[:0], 2).isnan().all()
 
 
 class TestNearestFeatures:

@@ -6,11 +6,10 @@ import torch
 
 from protometry.metrics import AveragePrototypeDistance
 from protometry.metrics.functional import average_prototype_distance
-from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, NAN, slow_distance
-from tests.metrics.tester import Case, MetricTests, approx, mean, updated
+from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, slow_distance
+from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, approx, mean, updated
 from tests.rounding import tolerance
 
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 UNITS = 7
 VECTORS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
 MEMBERSHIP = torch.tensor([[1, 1, 0, 0], [0, 5, 0, 2], [0, 0, 0, 0]])
@@ -70,13 +69,6 @@ def test_the_kernel_by_hand():
     assert average_prototype_distance(VECTORS, MEMBERSHIP, mode="intra").tolist() == close([1, 0.2, NAN])
 
 
-def test_counts_are_a_set():
-    for mode in ("inter", "intra"):
-        once = average_prototype_distance(VECTORS, MEMBERSHIP > 0, mode)
-        assert once.dtype == torch.float64
-        assert average_prototype_distance(VECTORS, MEMBERSHIP * 7, mode).tolist() == approx(once.tolist())
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_slow_oracle(dtype):
     for seed in range(3):
@@ -98,15 +90,6 @@ def test_slow_oracle(dtype):
             ]
             values = average_prototype_distance(vectors, membership, mode, active)
             assert values.tolist() == approx(expected)
-
-
-def test_not_slot_against_slot_and_absent_classes_change_nothing():
-    vectors = torch.eye(2)
-    present = average_prototype_distance(vectors, torch.eye(2, dtype=torch.bool))
-    assert present.tolist() == [1, 1]
-    with_absent = torch.zeros(5, 2, dtype=torch.bool)
-    with_absent[[1, 3]] = torch.eye(2, dtype=torch.bool)
-    assert average_prototype_distance(vectors, with_absent).nanmean() == present.mean()
 
 
 def test_shared_units_are_not_among_the_others():
@@ -136,19 +119,14 @@ def test_small_distances_are_kept():
     assert value.item() == pytest.approx(5e-9, abs=tolerance(10, dtype=torch.float64))
 
 
-def test_scale_and_relabelling_change_nothing():
+def test_scale_changes_nothing():
     generator = torch.Generator().manual_seed(7)
     vectors = torch.randn(8, 3, generator=generator, dtype=torch.float64)
     membership, active = torch.rand(4, 8, generator=generator) < 0.5, torch.rand(8, generator=generator) < 0.8
-    order = torch.randperm(8, generator=generator)
     scale = torch.rand(8, 1, generator=generator, dtype=torch.float64) + 0.1
     for mode in MODES:
         expected = average_prototype_distance(vectors, membership, mode, active).tolist()
-        relabelled = average_prototype_distance(vectors[order], membership[:, order], mode, active[order])
-        assert relabelled.tolist() == approx(expected)
         assert average_prototype_distance(vectors * scale, membership, mode, active).tolist() == approx(expected)
-        strided = vectors.T.contiguous().T
-        assert average_prototype_distance(strided, membership, mode, active).tolist() == approx(expected)
         for tiny in (1e-200, 1e200):
             assert average_prototype_distance(vectors * tiny, membership, mode, active).tolist() == approx(expected)
 

@@ -1,13 +1,9 @@
 """Random birds, their masks and class tables."""
 
-import math
-
 import torch
 
 from protometry.metrics.functional import part_thresholds
 
-NAN = math.nan
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 TABLE = torch.tensor([[0, 0, 0], [0, 1, 1], [1, 0, 1]])
 T = part_thresholds(7)
 

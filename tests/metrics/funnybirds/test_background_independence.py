@@ -6,8 +6,8 @@ import torch
 
 from protometry.metrics import BackgroundIndependence
 from protometry.metrics.functional import background_independence
-from tests.metrics.funnybirds.birds import NAN, booleans, equal, normal
-from tests.metrics.tester import Case, MetricTests, nowhere_finite
+from tests.metrics.funnybirds.birds import booleans, equal, normal
+from tests.metrics.tester import NAN, Case, MetricTests, nowhere_finite
 
 
 def test_background_by_hand():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from protometry.metrics.functional import funnybirds_aggregate, heldout_completeness, part_thresholds, select_threshold
-from tests.metrics.funnybirds.birds import NAN, draws
+from tests.metrics.funnybirds.birds import draws
+from tests.metrics.tester import NAN
 
 
 def test_aggregates_by_hand():

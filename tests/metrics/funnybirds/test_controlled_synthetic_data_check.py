@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from protometry.metrics.functional import controlled_synthetic_data_check, minimal_sufficient_sets
-from tests.metrics.funnybirds.birds import NAN, TABLE, draws, equal, sets_of, variants
+from tests.metrics.funnybirds.birds import TABLE, draws, equal, sets_of, variants
+from tests.metrics.tester import NAN
 
 
 def test_sufficient_sets_by_hand():

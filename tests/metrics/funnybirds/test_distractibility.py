@@ -3,7 +3,8 @@
 import torch
 
 from protometry.metrics.functional import distractibility, irrelevant_candidates
-from tests.metrics.funnybirds.birds import NAN, equal
+from tests.metrics.funnybirds.birds import equal
+from tests.metrics.tester import NAN
 
 
 def test_irrelevance_by_hand():

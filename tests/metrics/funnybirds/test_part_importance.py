@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from protometry.metrics.functional import important_parts, part_dilation, part_importance
-from tests.metrics.funnybirds.birds import DTYPES, NAN, T, equal, scene
+from tests.metrics.funnybirds.birds import T, equal, scene
+from tests.metrics.tester import DTYPES, NAN
 
 
 def test_importance_by_hand():

@@ -3,7 +3,8 @@
 import torch
 
 from protometry.metrics.functional import deletion_check, preservation_check, subset_codes
-from tests.metrics.funnybirds.birds import NAN, equal
+from tests.metrics.funnybirds.birds import equal
+from tests.metrics.tester import NAN
 
 
 def test_subset_codes():

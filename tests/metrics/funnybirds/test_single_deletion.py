@@ -8,8 +8,8 @@ import torch
 
 from protometry.metrics import SingleDeletion
 from protometry.metrics.functional import single_deletion
-from tests.metrics.funnybirds.birds import DTYPES, NAN, draws, equal, normal
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite
+from tests.metrics.funnybirds.birds import draws, equal, normal
+from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, mean, nowhere_finite
 
 
 def slow_spearman(x, y):

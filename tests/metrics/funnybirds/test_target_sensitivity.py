@@ -9,8 +9,8 @@ import torch
 
 from protometry.metrics import TargetSensitivity
 from protometry.metrics.functional import target_pairs, target_sensitivity
-from tests.metrics.funnybirds.birds import NAN, equal, normal, sets_of, variants
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite
+from tests.metrics.funnybirds.birds import equal, normal, sets_of, variants
+from tests.metrics.tester import NAN, Case, MetricTests, mean, nowhere_finite
 
 
 @pytest.mark.parametrize("classes", [2, 9, 25])

@@ -17,8 +17,8 @@ from protometry.metrics import (
     PreservationCheck,
 )
 from protometry.metrics.functional import mean_interval, minimal_sufficient_sets, wilson_interval
-from tests.metrics.funnybirds.birds import NAN, booleans, draws, variants
-from tests.metrics.tester import check_attributes, images, mean, rows, same_summaries, updated
+from tests.metrics.funnybirds.birds import booleans, draws, variants
+from tests.metrics.tester import NAN, check_attributes, images, mean, rows, same_summaries, updated
 
 THRESHOLDS = 4
 SETS = minimal_sufficient_sets(variants(0, 6))

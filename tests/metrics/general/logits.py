@@ -6,9 +6,8 @@ import math
 
 import torch
 
-from tests.metrics.tester import mean
+from tests.metrics.tester import NAN, mean
 
-NAN = math.nan
 K = 4
 DTYPES = [torch.float16, torch.bfloat16, torch.float64]
 # predictions 0 (tie to the lowest), 1, 2, 0

@@ -1,26 +1,22 @@
-import torch
+from typing import ClassVar
+
+import pytest
 
 from protometry.metrics import Abstention
 from tests.metrics.general.logits import SINGLE
-from tests.metrics.tester import (
-    check_attributes,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    mean,
-    updated,
-)
+from tests.metrics.tester import Case, MetricTests, mean
 
-ABSTAINED = {"abstained": SINGLE["abstained"]}
+ABSTAINED = {"abstained": SINGLE["abstained"]}  # three of thirteen
 
 
-def test_everywhere(ddp_pool):
-    """Three of thirteen, in batches, in any order and on two processes."""
-    check_attributes(Abstention())
-    check_splits(Abstention, ABSTAINED, lambda record: mean(record["abstained"].double().tolist()))
-    check_protocol(Abstention, ABSTAINED)
-    check_collection(Abstention, ABSTAINED)
-    check_two_processes(ddp_pool, Abstention, ABSTAINED)
-    assert updated(Abstention(), ABSTAINED).compute() == 3 / 13
-    assert updated(Abstention(), {"abstained": torch.zeros(4, dtype=torch.bool)}).compute() == 0
+class TestAbstention(MetricTests):
+    cases: ClassVar = {
+        "abstention": Case(Abstention, ABSTAINED, lambda data: mean(data["abstained"].double().tolist()), {}, 0)
+    }
+
+    def test_undefined(self, case):
+        """Every image has an answer: only without images there is none."""
+        metric = case.build()
+        metric.update(ABSTAINED["abstained"][:0])
+        with pytest.warns(UserWarning, match="nothing it could measure among 0 entries"):
+            assert metric.compute().isnan()

@@ -1,4 +1,3 @@
-import math
 from functools import partial
 from typing import ClassVar
 
@@ -7,10 +6,8 @@ import torch
 
 from protometry.metrics import BalancedAccuracy
 from protometry.metrics.functional import balanced_accuracy
-from tests.metrics.general.logits import HAND, LABELS, LOGITS, SINGLE, K, drawn, slow_per_class, slow_recall
-from tests.metrics.tester import Case, MetricTests, nowhere_finite, updated
-
-NAN = math.nan
+from tests.metrics.general.logits import HAND, LABELS, LOGITS, SINGLE, K, slow_per_class, slow_recall
+from tests.metrics.tester import NAN, Case, MetricTests, nowhere_finite, updated
 
 
 def table(logits, labels, classes=3, abstained=None):
@@ -26,10 +23,6 @@ class TestBalancedAccuracy(MetricTests):
             partial(BalancedAccuracy, K), SINGLE, partial(slow_per_class, slow_recall), nowhere_finite(SINGLE), 13 + K
         )
     }
-
-    def test_interval_contains_the_value(self, case):
-        summary = updated(case.build(), case.record).summary()
-        assert summary["low"] < summary["value"] < summary["high"]
 
 
 def test_hand_case():
@@ -49,30 +42,9 @@ def test_hand_case():
     assert updated(BalancedAccuracy(3), constant).compute() == pytest.approx(1 / 3)
 
 
-def test_class_balanced_is_not_accuracy():
-    # 3 of 4 right, but recalls 2/2, 1/1, 0/1
-    logits = torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
-    metric = updated(BalancedAccuracy(3), {"logits": logits, "labels": torch.tensor([0, 0, 1, 2])})
-    assert metric.compute() == pytest.approx(2 / 3)
-
-
 def test_an_abstention_is_wrong_whatever_the_class():
     """Regression: the arg-max of a row of zeros is class 0, which would then be right."""
     logits, labels = torch.tensor([[0.0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]]), torch.tensor([0, 1, 2, 0])
     counts = table(logits, labels, 3, torch.tensor([True, True, True, False]))
     assert counts.tolist() == [[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]
     assert balanced_accuracy(counts).tolist() == [0.5, 0, 0]
-
-
-def test_relabelling_classes_moves_the_values():
-    logits = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
-    labels = drawn(0, torch.float32)["labels"]
-    order = torch.randperm(5, generator=torch.Generator().manual_seed(2))
-    moved = table(logits[:, order], order.argsort()[labels], 5)[:, :5]
-    assert torch.equal(moved, table(logits, labels, 5)[:, :5][order][:, order])
-
-
-def test_perfect_and_worst():
-    right = torch.eye(4)
-    assert balanced_accuracy(table(right, torch.arange(4), 4)).tolist() == [1] * 4
-    assert balanced_accuracy(table(right.roll(1, dims=1), torch.arange(4), 4)).tolist() == [0] * 4

@@ -1,20 +1,13 @@
 """How often the order of classes decides."""
 
 import math
+from typing import ClassVar
 
 import torch
 
 from protometry.metrics import Ties
-from tests.metrics.general.logits import NAN, SINGLE
-from tests.metrics.tester import (
-    check_attributes,
-    check_collection,
-    check_protocol,
-    check_splits,
-    check_two_processes,
-    mean,
-    updated,
-)
+from tests.metrics.general.logits import SINGLE
+from tests.metrics.tester import NAN, Case, MetricTests, mean, nowhere_finite, updated
 
 READ = {name: SINGLE[name] for name in ("logits", "abstained")}
 
@@ -28,10 +21,9 @@ def slow(record):
     return mean(values)
 
 
-def test_everywhere(ddp_pool):
-    check_attributes(Ties())
-    check_splits(Ties, READ, slow)
-    check_protocol(Ties, READ)
-    check_collection(Ties, READ)
-    check_two_processes(ddp_pool, Ties, READ)
+class TestTies(MetricTests):
+    cases: ClassVar = {"ties": Case(Ties, READ, slow, nowhere_finite(READ), 13)}
+
+
+def test_all_ties():
     assert updated(Ties(), {"logits": torch.zeros(4, 3)}).compute() == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-
 
 def random_maps(seed, shape=(2, 3, 4, 5), dtype=torch.float32, ties=False):
     generator = torch.Generator().manual_seed(seed)

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from protometry.metrics.functional import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
-
-NAN = math.nan
+from tests.metrics.tester import NAN
 
 
 def slow_box(mask):

@@ -9,8 +9,7 @@ from protometry.metrics.functional import (
     mask_intersection_over_union,
     weighted_intersection_over_union,
 )
-
-NAN = math.nan
+from tests.metrics.tester import NAN
 
 
 def pixels_of(box):

@@ -125,12 +125,6 @@ class TestRatioInterval:
             t = stats.t.ppf(0.975, 8)
             assert both(interval) == pytest.approx([ratio - t * error, ratio + t * error], rel=1e-6)
 
-    def test_constant_denominator_is_the_interval_of_a_mean(self):
-        values = torch.tensor([1.0, 2, 3, 4, 5], dtype=torch.float64)
-        sums = torch.stack([values.sum(), torch.tensor(5.0), values.square().sum(), torch.tensor(5.0), values.sum()])
-        expected = mean_interval(values.sum(), values.square().sum(), torch.tensor(5))
-        assert both(ratio_interval(sums, torch.tensor(5))) == pytest.approx(both(expected))
-
     def test_of_a_share_it_is_the_one_of_wilson_with_the_effective_number(self):
         # both of 2 objects in one of ten images: R = .1, residuals 1.8 and nine times -.2, squares sum to 3.6;
         # variance 3.6 / (9 * 10 * 2²) = .01 as of .1 * .9 / .01 = 9 objects, each in an image of its own

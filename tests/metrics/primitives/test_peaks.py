@@ -3,7 +3,8 @@ import torch
 import torch.nn.functional as F
 
 from protometry.metrics.functional import peak_cells, peak_locations
-from tests.metrics.primitives.maps import DTYPES, each_map, random_maps
+from tests.metrics.primitives.maps import each_map, random_maps
+from tests.metrics.tester import DTYPES
 from tests.rounding import tolerance
 
 
