@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import ItemMean
+from protometry.metrics.base import AveragedOver, ItemMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor
@@ -103,7 +103,7 @@ class ConceptGlobalImportance(ItemMean):
     """
 
     unit = "cosine"
-    averaged_over = "concept"
+    averaged_over: AveragedOver = "concept"
     value_range = (-1.0, 1.0)
     higher_is_better = True
     weight: Tensor
