@@ -189,33 +189,23 @@ class TestSupport:
         model.backbone.forward = lambda images: torch.ones(len(images), 4, 2, 2)
         assert PRP().supports(model) == "its latent is not computed from the images"
 
-    @pytest.mark.parametrize(("shape", "supported"), [((2, 4), True), ((2, 4, 1, 1), False), ((2, 3), False)])
-    def test_vectors_of_more_than_one_cell_or_of_another_space(self, shape, supported):
+    @pytest.mark.parametrize(
+        ("vectors", "told", "reason"),
+        [
+            (randn(2, 4), lambda latent: latent[:, :2], "None"),
+            (randn(2, 4, 1, 1), lambda latent: latent[:, :2], "its units are not vectors of one cell with 4 channels"),
+            (randn(2, 3), lambda latent: latent[:, :2], "its units are not vectors of one cell with 4 channels"),
+            (None, lambda latent: latent[:, :3], "are not the channels of the latent"),
+            (None, lambda latent: nn.functional.max_pool2d(latent, 2), "differ in their cells"),
+        ],
+    )
+    def test_units_that_do_not_fit_the_latent(self, vectors, told, reason):
         class Strange(UnitReader):
             def forward(self, images):
                 latent = self.backbone(images)
-                return ModelOutput(torch.zeros(1, 2), torch.zeros(1, 2), latent[:, :2], latent)
+                return ModelOutput(torch.zeros(1, 2), told(latent).amax((2, 3)), told(latent), latent)
 
-        model = Strange(nn.Conv2d(3, 4, 1), 4, randn(*shape))
-        reason = None if supported else "its units are not vectors of one cell with 4 channels"
-        assert PRP().supports(model) == reason
-
-    def test_units_that_are_not_the_channels(self):
-        class Fewer(UnitReader):
-            def forward(self, images):
-                latent = self.backbone(images)
-                return ModelOutput(torch.zeros(1, 2), torch.zeros(1, 3), latent[:, :3], latent)
-
-        assert "are not the channels of the latent" in str(PRP().supports(Fewer(nn.Conv2d(3, 4, 1), 4)))
-
-    def test_maps_of_another_grid(self):
-        class Pooled(UnitReader):
-            def forward(self, images):
-                latent = self.backbone(images)
-                maps = nn.functional.max_pool2d(latent, 2)
-                return ModelOutput(torch.zeros(1, 2), maps.amax((2, 3)), maps, latent)
-
-        assert "differ in their cells" in str(PRP().supports(Pooled(nn.Conv2d(3, 4, 1), 4)))
+        assert reason in str(PRP().supports(Strange(nn.Conv2d(3, 4, 1), 4, vectors)))
 
     def test_training_mode(self):
         with pytest.raises(ValueError, match="evaluation mode"):

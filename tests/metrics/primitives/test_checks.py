@@ -9,7 +9,6 @@ from protometry.metrics.functional import (
     visualization_activation_change,
     visualization_location_change,
 )
-from protometry.metrics.primitives.variants import check_variant
 
 CLIPPED = torch.tensor([[[[0.0, 2.0], [0.0, 0.0]]]])
 MASKS = torch.tensor([[[True, False], [True, False]]])
@@ -34,10 +33,3 @@ def test_saliency_that_is_not_clipped_is_refused_but_not_what_is_undefined(kerne
     with pytest.raises(ValueError, match="saliency` to be clipped, but got negative values"):
         kernel(signed)
     kernel(signed.masked_fill(signed < 0, -torch.inf))
-
-
-def test_variants():
-    check_variant("paper")
-    check_variant("quanproto")
-    with pytest.raises(ValueError, match=r"`variant` to be one of \('paper', 'quanproto'\), but got 'published'"):
-        check_variant("published")
