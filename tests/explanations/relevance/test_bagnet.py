@@ -38,13 +38,6 @@ def explained(explainer, model, kind):
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_units_conserve(field):
-    explainer = PRP()
-    assert explainer.supports(shared(field)) is None
-    close(explained(explainer, shared(field), "unit").sum((2, 3)), torch.ones(2, 2), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("field", FIELDS)
 def test_classes_sum_to_the_logit_and_are_the_units_times_the_logit(field):
     """Bias included: BagNet has it in every cell, so that nothing is left over in the head."""
     logits = shared(field)(IMAGES).logits.gather(1, CLASSES).detach()

@@ -9,7 +9,6 @@ from protometry.metrics import SpatialMisalignment
 from protometry.metrics.functional import (
     accuracy_change,
     misalignment_activation_change,
-    misalignment_location_change,
     misalignment_rank_change,
 )
 from tests.metrics.tester import NAN, Case, MetricTests, images, mean, rows, same, updated
@@ -156,14 +155,6 @@ def test_activation_change_by_hand():
     for clean in (0.0, -1.0, NAN, math.inf):
         scores = torch.tensor([[clean, 1.0, 1.0]])
         assert misalignment_activation_change(scores, PERTURBED, TARGET).isnan().all()
-
-
-def test_location_change_at_its_ends():
-    assert misalignment_location_change(MAPS, MAPS * 8 + 3).tolist() == [0]
-    assert misalignment_location_change(MAPS, -MAPS).tolist() == [1]
-    flat = torch.ones_like(MAPS)
-    assert misalignment_location_change(flat, MAPS).isnan().all()
-    assert misalignment_location_change(MAPS, flat).isnan().all()
 
 
 def test_rank_change_by_hand():

@@ -91,11 +91,6 @@ def test_location_upsamples_bilinearly():
     assert result[0].tolist() == approx(share)
 
 
-def test_no_image():
-    nothing = torch.zeros(0, 2, 4, 6)
-    assert concept_location(nothing, torch.zeros(0, 2, 1, 2), nothing[..., 0, :1] > 0, GRID).shape == (0, 2)
-
-
 def test_activation_maps_have_the_projection_as_their_mean():
     generator = torch.Generator().manual_seed(3)
     latent, vectors = torch.randn(2, 5, 3, 4, generator=generator), torch.randn(6, 5, generator=generator)

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 
 from protometry.metrics import ConceptMaskIntersectionOverUnion
-from protometry.metrics.functional import concept_mask_intersection_over_union
 from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, part_of, ranking, usable
 from tests.metrics.tester import Case, MetricTests, mean, same
 
@@ -47,8 +46,3 @@ def test_overlap_of_a_random_region():
     summary = metric.summary()  # a = 1/12, m = 1/6; of a constant map each pixel is in the region with probability 1/12
     assert same(summary["chance"], (1 / 72) / (1 / 12 + 1 / 6 - 1 / 72))
     assert same(summary["value"], (4 / 12) / (2 + 4 - 4 / 12))
-
-
-def test_no_image():
-    nothing = torch.zeros(0, 2, 4, 6)
-    assert concept_mask_intersection_over_union(nothing, nothing > 0, (4, 6)).shape == (0, 2)

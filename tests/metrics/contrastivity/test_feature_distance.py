@@ -126,6 +126,3 @@ class TestNearestFeatures:
         features = nearest_features(torch.ones(1, 3, 2, 2), maps)
         assert features[0, 0].tolist() == [1, 1, 1]
         assert features[0, 1].isnan().all()
-
-    def test_no_image(self):
-        assert nearest_features(torch.zeros(0, 3, 2, 2), torch.zeros(0, 4, 2, 2)).shape == (0, 4, 3)

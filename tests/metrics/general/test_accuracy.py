@@ -62,8 +62,3 @@ def test_label_sets_in_any_dtype(dtype):
 def test_not_finite_is_undefined(bad):
     logits, labels = torch.tensor([[1.0, bad, 1], [1, 1, 1]]), torch.ones(2, 3, dtype=torch.bool)
     assert subset_accuracy(logits, labels).isnan().tolist() == [True, False]
-
-
-def test_no_image():
-    assert accuracy(LOGITS[:0], LABELS[:0]).shape == (0,)
-    assert subset_accuracy(MULTI_LOGITS[:0], MULTI_LABELS[:0]).shape == (0,)

@@ -95,11 +95,6 @@ class TestPercentileMask:
         for batch in (1, 3, 8):
             assert torch.equal(torch.cat([clip_saliency(part) for part in maps.split(batch)]), clip_saliency(maps))
 
-    def test_all_negative_clips_to_nothing(self):
-        maps = -torch.arange(1.0, 21.0).view(4, 5)
-        assert percentile_mask(maps).sum() == 1
-        assert not clip_saliency(maps).any()
-
     def test_empty_batch_layout_and_one_pixel(self):
         assert percentile_mask(torch.zeros(0, 5, 4, 4)).shape == clip_saliency(torch.zeros(0, 5, 4, 4)).shape
         maps = random_maps(3)
