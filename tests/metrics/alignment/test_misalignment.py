@@ -25,6 +25,7 @@ def record():
     maps, perturbed_maps = (torch.randn(13, 6, 7, generator=generator) for _ in range(2))
     target = torch.randint(5, (13,), generator=generator)
     scores[3, 1], logits[4, 0], maps[5], target[6], perturbed[7, 3], maps[8, 0, 0] = NAN, math.inf, 1, -1, math.inf, NAN
+    scores[9, 5] = NAN  # of the inactive unit: nobody sees it
     return {
         "scores": scores,
         "perturbed_scores": perturbed,
