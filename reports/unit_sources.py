@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -87,13 +87,11 @@ class UnitSources:
             some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]
             images, keys = (torch.stack([sample[name] for sample in some]) for name in ("image", "sample_key"))
             views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
-            drawn += [self._source(view, sample, "in", False) for (view,), sample in zip(views, some, strict=True)]
+            for (view,), sample in zip(views, some, strict=True):
+                names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
+                part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
+                drawn.append(Source(view, sample["sample_id"], names, part, "in"))
         return drawn
-
-    def _source(self, view: UnitView, sample: Any, origin: str, stale: bool) -> Source:
-        names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
-        part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
-        return Source(view, sample["sample_id"], names, part, origin, stale)
 
     def _find(self, units: Sequence[int], dataset: Any) -> None:
         table = self.units.source
@@ -107,15 +105,12 @@ class UnitSources:
         samples = samples_of(dataset, ids)
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
         distances = self._distances(images) if any(projected) else None
-        keys = torch.stack([sample["sample_key"] for sample in samples])
-        asked = torch.tensor(units)[:, None]
-        views = unit_views(self.explainer, self.model, images, asked, self.size, keys, self.least_crop)
-        for index, (unit, sample) in enumerate(zip(units, samples, strict=True)):
+        for index, (unit, source) in enumerate(zip(units, self.draw(units, samples), strict=True)):
             origin = "projected onto"
             if not projected[index]:
                 origin = f"strongest of {counted(len(self.training.sample_ids), 'training image')}"
             stale = projected[index] and distances is not None and not float(distances[index, unit]) <= STALE
-            self._found[unit] = self._source(views[index][0], sample, origin, stale)
+            self._found[unit] = replace(source, origin=origin, stale=stale)
 
     @torch.no_grad()
     def _distances(self, images: Tensor) -> Tensor | None:

@@ -17,7 +17,7 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
-def check_content(schema: Any, content: Any, source: str | Path, remedy: str) -> None:
+def check_content(schema: Any, content: Any, source: str | Path, remedy: str) -> Any:
     """Refuse content that does not satisfy a schema.
 
     Args:
@@ -25,6 +25,9 @@ def check_content(schema: Any, content: Any, source: str | Path, remedy: str) ->
         content: plain data.
         source: its origin, for the error.
         remedy: what to do, a sentence.
+
+    Returns:
+        The content as the schema has it.
 
     Raises:
         ValueError: with the missing or wrong keys.
@@ -36,7 +39,7 @@ def check_content(schema: Any, content: Any, source: str | Path, remedy: str) ->
         ValueError: Expected a.json to have valid content, but `a`: input should be a valid integer, got 'x'. ...
     """
     try:
-        TypeAdapter(schema).validate_python(content, strict=True)
+        return TypeAdapter(schema).validate_python(content, strict=True)
     except ValidationError as error:
         problems = [_described(each) for each in error.errors(include_url=False)]
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""

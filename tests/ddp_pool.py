@@ -144,11 +144,7 @@ def _serve(rank: int, world_size: int, rendezvous: str, timeout: float, connecti
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
-        "gloo",
-        init_method=rendezvous,
-        rank=rank,
-        world_size=world_size,
-        timeout=datetime.timedelta(seconds=timeout),
+        "gloo", init_method=rendezvous, rank=rank, world_size=world_size, timeout=datetime.timedelta(seconds=timeout)
     )
     connection.send_bytes(pickle.dumps((True, None)))
     while True:

@@ -33,12 +33,7 @@ PHASES = (  # warm, joint, last with a projection, joint again with the parked o
     f"warm: {{epochs: 1}}, joint: {{epochs: 2, {STEPWISE}}}, last: {{epochs: 1}}, joint2: {{epochs: 1, {STEPWISE}}}, "
     "last2: null"
 )
-MODEL = {
-    "prototypes_per_class": 2,
-    "prototype_channels": 16,
-    "preset": "original",
-    "phases": f"{{{PHASES}}}",
-}
+MODEL = {"prototypes_per_class": 2, "prototype_channels": 16, "preset": "original", "phases": f"{{{PHASES}}}"}
 PIPNET = {  # two views of every image, one epoch in each of five phases; the last one shrinks and cuts
     "num_features": 16,
     "preset": "original",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from protometry.command_line.messages import counted
-from protometry.reports.results.schema import Entry, MetricsFile
+from protometry.reports.results.schema import Evaluated, MetricsFile
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.layout import METRICS, run_of_evaluation
 from protometry.run_folder.schema import check_content, read_json
@@ -32,18 +31,11 @@ UNRECORDED = "not recorded"
 REMEDY = "Evaluate the run again."
 
 
-@dataclass(frozen=True)
-class Result:
-    """One evaluation of one run.
+class Result(Evaluated):
+    """One evaluation of one run; its metrics are followed by their baselines, as :func:`with_baselines` gives them.
 
     Args:
-        checkpoint: what was evaluated, below the folder of its run.
-        dataset: name of the data module's file.
-        split: of the data.
-        seed: of perturbations.
         protocol: how the numbers were made.
-        metrics: by key, with their baselines as :func:`with_baselines` gives them.
-        skipped: key -> why it is not applicable.
         training: what decided the weights.
         other_data: what it was evaluated on, if not the run's data, else None.
         timing: when it ended, and how long it took.
@@ -51,21 +43,10 @@ class Result:
     """
 
     path: Path
-    checkpoint: str
-    step: int
-    model: str
-    dataset: str
-    fold: int | None
-    split: str
-    seed: int
-    limit: int | None
-    explainer: str | None
     protocol: dict[str, Any]
-    metrics: dict[str, Entry]
-    skipped: dict[str, str]
-    training: dict[str, Any] = field(default_factory=dict)
-    other_data: dict[str, Any] | None = None
-    timing: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any]
+    other_data: dict[str, Any] | None
+    timing: dict[str, Any]
     others: tuple[Result, ...] = ()
 
     @property
@@ -158,9 +139,8 @@ def read_metrics(file: Path) -> Result:
     """
     content = read_content(file)
     rows = with_baselines(content["metrics"])
-    check_content(dict[str, dict[str, Entry]], {"metrics": rows}, file, REMEDY)
-    rest = {each.name: content[each.name] for each in fields(Result) if each.name not in ("path", "metrics", "others")}
-    return Result(path=file, metrics={key: Entry(**row) for key, row in rows.items()}, **rest)
+    result: Result = check_content(Result, content | {"path": file, "metrics": rows}, file, REMEDY)
+    return result
 
 
 def read_content(file: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def read(path: str | Path) -> Result:
         return read_metrics(path)
     results = evaluations(path)
     if results and not results[0].other_data:
-        return replace(results[0], others=tuple(results[1:]))
+        return results[0].model_copy(update={"others": tuple(results[1:])})
     if (path / METRICS).is_file():
         return read_metrics(path / METRICS)
     raise FileNotFoundError(

@@ -108,25 +108,37 @@ def range_of(key: str, variant: str | None = None) -> tuple[float, float]:
     return low - ROUNDING, high + ROUNDING
 
 
-class MetricsFile(Record):
-    """The content of ``metrics.json``."""
+class Evaluated(Record):
+    """What was evaluated, on what, and what was found.
 
-    schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
+    Args:
+        checkpoint: what was evaluated, below the folder of its run.
+        dataset: name of the data module's file.
+        seed: of perturbations.
+        skipped: key -> why it is not applicable.
+    """
+
     checkpoint: str
     step: Count
     split: Literal["test", "val"]
     seed: Count
-    suite: list[str] = Field(default_factory=list)
     limit: Annotated[int, Field(ge=1)] | None
     model: str
     dataset: str
     fold: Count | None
     explainer: str | None
+    metrics: dict[str, Entry]
+    skipped: dict[str, str]
+
+
+class MetricsFile(Evaluated):
+    """The content of ``metrics.json``."""
+
+    schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
+    suite: list[str] = Field(default_factory=list)
     protocol: Protocol
     training: Training
     other_data: OtherData | None
-    metrics: dict[str, Entry]
-    skipped: dict[str, str]
     timing: Timing
 
     @model_validator(mode="after")

@@ -81,12 +81,6 @@ def _averaged(group: Group) -> list[str]:
 def _missing(group: Group) -> list[str]:
     notes: dict[str, list[str]] = {}
     for key in group.keys:
-        entries = group.entries(key)
-        where = "n/a in some runs" if entries else "n/a"
-        for reason in group.reasons(key):
-            notes.setdefault(f"{where}, because {reason}", []).append(key)
-        if undefined := sum(entry.value is None for entry in entries):
-            reasons = dict.fromkeys(entry.reason for entry in entries if entry.value is None and entry.reason)
-            because = f", because {'; '.join(reasons)}" if reasons else ""
-            notes.setdefault(f"undefined in {undefined} of {len(entries)} results{because}", []).append(key)
+        for note in group.notes(key):
+            notes.setdefault(note, []).append(key)
     return [f"{text}: {', '.join(names)}" for text, names in notes.items()]

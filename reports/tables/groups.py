@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from protometry.command_line.messages import did_you_mean
 from protometry.reports.results.differences import paths, short_name, without, words_apart
-from protometry.reports.results.metrics_json import Result
+from protometry.reports.results.metrics_json import Result, without_images
 from protometry.reports.results.schema import Entry
 from protometry.reports.tables.names import group_name, run_names
 
@@ -122,6 +122,16 @@ class Group:
     def reasons(self, key: str) -> list[str]:
         """Why a metric does not apply to some of the runs."""
         return list(dict.fromkeys(result.skipped[key] for result in self.results if key in result.skipped))
+
+    def notes(self, key: str) -> list[str]:
+        """Why a metric has no value in some of the runs, or leaves out some classes."""
+        entries = self.entries(key)
+        notes = [f"n/a{' in some runs' if entries else ''}, because {reason}" for reason in self.reasons(key)]
+        if undefined := [entry for entry in entries if entry.value is None]:
+            reasons = dict.fromkeys(entry.reason for entry in undefined if entry.reason)
+            because = f", because {'; '.join(reasons)}" if reasons else ""
+            notes.append(f"undefined in {len(undefined)} of {len(entries)} results{because}")
+        return notes + list(dict.fromkeys(filter(None, (without_images(entry.model_dump()) for entry in entries))))
 
     def average(self, key: str) -> Average:
         """A metric over folds and seeds."""

@@ -155,10 +155,8 @@ def records(results: Sequence[Result], paper: str | None = None, across: Sequenc
 
 
 def _record(group: Group, key: str) -> dict[str, Any]:
-    cell, first, entries = measured(group, key), group.first_entry(key), group.entries(key)
+    cell, first = measured(group, key), group.first_entry(key)
     several = "folds" if group.has_folds else "seeds"
-    undefined = sum(entry.value is None for entry in entries)
-    notes = [f"n/a: {reason}" for reason in group.reasons(key)]
     return {
         "name": group.name,
         "model": group.first.model,
@@ -175,7 +173,7 @@ def _record(group: Group, key: str) -> dict[str, Any]:
         "n_folds": group.average(key).folds if group.first.fold is not None else None,
         "low": cell.low,
         "high": cell.high,
-        "note": "; ".join([*notes, *([f"undefined in {undefined} of {len(entries)} results"] if undefined else [])]),
+        "note": "; ".join(group.notes(key)),
     }
 
 

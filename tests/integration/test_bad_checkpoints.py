@@ -53,10 +53,7 @@ def without(*keys):
     ("change", "message"),
     [
         (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
-        (
-            lambda checkpoint: checkpoint["state_dict"],
-            "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more",
-        ),
+        (lambda checkpoint: checkpoint["state_dict"], "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more"),
         (lambda checkpoint: [1, 2], "but its content is different"),
         (without("loops", "callbacks"), "it lacks `loops`; it lacks `callbacks`"),
         (set_item("hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
@@ -94,10 +91,7 @@ def test_foreign_checkpoints(change, message, run_copy):
         ),
         (set_item("datamodule_hyper_parameters", "test_size", 10**12), "every split to have at most 10000000 images"),
         (set_item("training", "class_names", ["a"]), "to name as many classes as it has, but got 1 names"),
-        (
-            without_weight("linear.weight"),
-            r"weights of NoisyProtoPNet, but got others: .*linear.weight.*last.ckpt",
-        ),
+        (without_weight("linear.weight"), r"weights of NoisyProtoPNet, but got others: .*linear.weight.*last.ckpt"),
     ],
 )
 def test_checkpoints_that_name_other_things(change, message, run_copy):

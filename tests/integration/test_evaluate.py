@@ -432,7 +432,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
     assert (evaluated_copy / "evaluation" / "metrics.json").read_bytes() == first
     files = evaluated_copy / "evaluation" / "last-step20-test-general.f1-class_representation"
     assert {path.name for path in files.iterdir()} == {
-        *("metrics.json", "images.csv", "units.csv", "classes.csv", "class_features.png", "nearest_classes.png"),
+        *("metrics.json", "images.csv", "units.csv", "classes.csv", "class_features.png", "nearest_classes.png")
     }
     assert Image.open(files / "nearest_classes.png").width > 1000
     with (files / "units.csv").open(newline="") as file:

@@ -18,10 +18,7 @@ from tests.tiny_runs import EPOCHS, ROOT, STEPS_PER_EPOCH, differences, fit, fit
 from tests.wandb_files import segments
 
 MOMENTS = ("warm-epoch00", "joint-epoch02", "last-epoch03", "joint2-epoch04")  # the ends of the four phases
-EXPLANATIONS = {
-    *MOMENTS,
-    *(f"{moment}-units" for moment in MOMENTS),
-}
+EXPLANATIONS = {*MOMENTS, *(f"{moment}-units" for moment in MOMENTS)}
 
 
 def contents(folder):

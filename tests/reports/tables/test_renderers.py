@@ -37,7 +37,7 @@ def test_records_have_a_number_each_at_full_precision(results):
     assert [f1[name] for name in ("unit", "sd_over", "n", "n_folds", "low")] == ["fraction", "folds", 3, 2, None]
     assert [npr[name] for name in ("mean", "sd", "sd_within_folds", "n", "low", "high")] == [0.8, None, None, 1, 0, 2]
     assert npr["note"] == "undefined in 2 of 3 results"
-    assert [vlc[name] for name in ("mean", "sd", "n", "note")] == [None, None, 0, "n/a: no, none"]
+    assert [vlc[name] for name in ("mean", "sd", "n", "note")] == [None, None, 0, "n/a, because no, none"]
     names = ("mean", "sd", "sd_over", "sd_within_folds", "n", "n_folds", "low", "high")
     assert [bag[name] for name in names] == [0.5, None, None, None, 1, None, 0.4, 0.6]
     assert [(run["name"], run["fold"], run["train_seed"]) for run in f1["runs"]] == [

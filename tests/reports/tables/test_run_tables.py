@@ -134,6 +134,8 @@ def test_undefined_values_are_no_numbers(make):
     assert parsed(alone)[F1][MEAN] == "50.00 [40.00, 60.00]"
     assert "- undefined in 1 of 3 results: general/f1\n" in text
     assert "- undefined in 3 of 3 results, because no pair: compactness/npr" in text
+    lacking = make(({F1: entry(0.5) | {"averaged_over": "class", "without_images": 2}}, {}), ({F1: 0.5}, {}))
+    assert "- 2 classes have no image: general/f1" in lacking
 
 
 def test_what_does_not_apply_says_why(make):
