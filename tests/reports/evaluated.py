@@ -118,7 +118,7 @@ def comparison_of(names, path, images, key, note):
     """Two models that differ clearly in one metric."""
     facts = {"dataset": "sketch_birds", "fold": None, "split": "test", "seed": 0, "limit": None}
     facts |= {"checkpoint": "last.ckpt", "step": 3, "explainer": None, "other_data": None}
-    facts |= dict.fromkeys(("protocol", "metrics", "skipped", "training", "timing"), {})
+    facts |= {"protocol": {}, "metrics": {}, "skipped": {}, "training": {}, "timing": {}}
     row = Paired(key, 0.5, 1.0, 0.5, 0.25, 0.75, 0.01, 0.01, len(images))
     shared = [f"test/{index:05d}" for index in images]
     files = [path / f"run{index}" / "evaluation" / "metrics.json" for index in range(len(names))]

@@ -83,9 +83,7 @@ def test_a_wrong_weight_is_found():
     ((table, other),) = additive_tables(model, output(), [[0, 1]])
     with pytest.raises(ValueError, match=r"on image-1\.html, for image x and class jay, to sum to .* 3, but got 3\.4"):
         table.check("image-1.html", "x", "jay")
-    with pytest.raises(
-        ValueError, match=r"class crow, to sum to the logit less the mean over classes 1\.25, but got 1\.05"
-    ):
+    with pytest.raises(ValueError, match=r"class crow, to sum to .* less the mean over classes 1\.25, but got 1\.05"):
         other.check("image-1.html", "x", "crow")
 
 

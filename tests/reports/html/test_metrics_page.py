@@ -12,34 +12,18 @@ from protometry.reports.html.metrics_page import metrics_page
 from protometry.reports.results.metrics_json import write_metrics
 from protometry.reports.results.schema import Entry
 from protometry.reports.results.values_csv import ImageValues
-from tests.reports.evaluated import content, evaluation_files, write_run
-
-
-def entry(value, higher, unit="fraction", **more):
-    return {
-        "value": value,
-        "ci95": [None, None],
-        "n": 4,
-        "skipped": 0,
-        "unit": unit,
-        "higher_is_better": higher,
-        **more,
-    }
-
-
-def measured_as(value):
-    return Entry(**entry(value, higher=None))
+from tests.reports.evaluated import content, entry, evaluation_files, write_run
 
 
 def test_what_is_shown_of_a_metric():
     measured = {
-        "continuity/psc": entry(0.25, False),
-        "continuity/of_a_user": entry(None, None, "", reason="no pair"),
-        "own/size": entry(2.0, True, "cells") | {"averaged_over": "label", "without_images": 2},
+        "continuity/psc": entry(0.25, higher=False),
+        "continuity/of_a_user": entry(None, unit="", higher=None) | {"reason": "no pair"},
+        "own/size": entry(2.0, unit="cells") | {"averaged_over": "label", "without_images": 2},
     }
     values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
     links = {name: f"{name}.html" for name in "abc"}  # d has no page
-    random = {"continuity/psc": measured_as(0.2), "own/size": measured_as(2.0)}
+    random = {"continuity/psc": Entry(**entry(0.2)), "own/size": Entry(**entry(2.0))}
     files = replace(evaluation_files(metrics=measured), images=values, control=random)
     contents = SimpleNamespace(files=files, image_links=links)
     shown = metrics_page(SimpleNamespace(page=lambda *args, **context: None), contents)

@@ -93,15 +93,10 @@ def test_a_source_says_what_was_read(run):
     assert passed_over(read(run)) == expected
 
 
-def test_a_further_evaluation_belongs_to_its_run(run):
-    own = run / "evaluation" / "last-step4-val"
-    own.mkdir()
-    (own / "metrics.json").write_text(json.dumps(content({"general/f1": 0.5}, split="val")))
-    assert read(own).run == run
+def test_the_run_of_a_further_evaluation_and_of_a_file_elsewhere(run, tmp_path):
+    write_metrics(content({"general/f1": 0.5}, split="val"), run / "evaluation" / "last-step4-val")
+    assert read(run / "evaluation" / "last-step4-val").run == run
     assert read(run).split == "test"
-
-
-def test_a_file_outside_a_run_folder(tmp_path):
     (tmp_path / "mine.json").write_text(json.dumps(content({})))
     assert read(tmp_path / "mine.json").run == tmp_path
 
@@ -148,11 +143,7 @@ AT_WORK = "process 7 on host is at work in .*{}, or was stopped there"
         ("a", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
         ("a/evaluation", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
         ("a", "a/evaluation/x/.lock", AT_WORK.format("a/evaluation/x")),
-        (
-            "a",
-            "a/evaluation/x/metrics.json",
-            "it was evaluated on other data only. Name that evaluation: .*evaluation/x",
-        ),
+        ("a", "a/evaluation/x/metrics.json", "it was evaluated on other data only. .* evaluation: .*evaluation/x"),
     ],
 )
 def test_nothing_there(tmp_path, named, file, reason):
@@ -162,12 +153,9 @@ def test_nothing_there(tmp_path, named, file, reason):
         collect([tmp_path / named])
 
 
-def test_no_run():
+def test_no_run_and_the_same_evaluation_twice(run):
     with pytest.raises(ValueError, match="Expected argument `runs` to name at least one run"):
         collect([])
-
-
-def test_the_same_evaluation_twice(run):
     with pytest.raises(ValueError, match=r"name every evaluation once, but got .*metrics.json twice"):
         collect([run, run / "evaluation"])
 
@@ -184,17 +172,11 @@ def test_the_same_evaluation_twice(run):
         (lambda text: "[1]", "input should be a valid dictionary"),
         (changed("schema", 2), "`schema`: input should be less than or equal to 1, got 2"),
         (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks `skipped`"),
-        (
-            lambda text: text.replace("0.25", "1e999"),
-            "`metrics.general/f1.value`: input should be a finite number, got inf",
-        ),
+        (lambda text: text.replace("0.25", "1e999"), "`metrics.general/f1.value`: input should be a finite number"),
         (lambda text: text.replace('"ci95"', '"ci"'), "it lacks `metrics.general/f1.ci95`"),
         (lambda text: text.replace("      0.2,\n", ""), "`metrics.general/f1.ci95`: list should have at least 2 items"),
         (changed("metrics", {"general/f1": entry(5.0)}), "`general/f1` is 5.0, outside its range from -1e-09 to 1"),
-        (
-            changed("metrics", {"general/f1": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}),
-            "f1, lift.value`",
-        ),
+        (changed("metrics", {"a/b": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}), "a/b, lift.value`"),
         (lambda text: text.replace('"training": {', '"trained": {'), "it lacks `training`"),
         (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
         (changed("metrics", {"general/f1": entry(0.5, 0.9, 0.1)}), "`ci95` begins at 0.9, above its end at 0.1"),

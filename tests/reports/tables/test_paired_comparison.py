@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, ttest_rel
+from scipy.stats import ttest_rel
 
 from protometry.reports.results.runs import read
 from protometry.reports.results.values_csv import ImageValues
@@ -64,17 +64,6 @@ def test_a_constant_shift(compared):
     assert "two-sided sign-flip test of the mean difference, 500 draws, seed 0; Holm: corrected over 3 metrics" in out
 
 
-def test_accuracy_gets_the_exact_sign_test():
-    # 40 images: B right where A is wrong on 14, the reverse on 3
-    first = np.zeros((40, 3))
-    second = np.zeros((40, 3))
-    first[:3, 0], second[3:17, 0] = 1, 1
-    tables, ids = table_of(first, second)
-    row = paired(*tables, ids, 40_000)[0]
-    assert row.difference == pytest.approx(11 / 40)
-    assert row.p_value == pytest.approx(binomtest(14, 17).pvalue, abs=0.002)
-
-
 def test_against_a_loop_by_the_definition():
     first, second = values(25, 1), values(25, 2)
     first[3, 1] = second[4, 1] = second[5, 1] = np.nan
@@ -127,9 +116,7 @@ def test_the_order_of_images_moves_nothing(compared):
 def test_other_images_are_refused_unless_asked_for(compared):
     first, second = rows(values()), rows(values())
     del first["image0000"], second["image0001"], second["image0002"]
-    with pytest.raises(
-        ValueError, match=r"2 are only in the first and 1 only in the second.*`--common true`.* 37 they"
-    ):
+    with pytest.raises(ValueError, match=r"2 are only in the first and 1 only in the second.*`--common true`.* 37 "):
         compared(first, second)
     out = compared(first, second, common=True)
     assert out.startswith("### B - A on 37 images\n")
@@ -190,19 +177,14 @@ def test_several_differences_are_listed_and_marked(compared):
     assert re.search(r"- B: PIPNet \(b\) on cub200, test split, .*/b/evaluation, best.ckpt at step 4\n", out)
 
 
-def test_a_run_that_explained_nothing_can_be_compared(compared):
-    assert "**explainer: prp vs None**" in compared(values(), values(), {"explainer": None})
-
-
-def test_nothing_differs(tmp_path, compared):
+def test_what_differs_and_what_does_not(tmp_path, compared):
+    assert "**explainer: prp vs None**" in compared(values(), values(), {"explainer": None})  # nothing was explained
     assert "differ in" not in compared(values(), values())
     assert differences(read(tmp_path / "a"), read(tmp_path / "b")) == {}
 
 
 def test_an_unknown_condition(compared):
-    with pytest.raises(
-        ValueError, match=r"Expected argument `across` to hold names among .*but got \['splt'\]. Did you mean 'split'"
-    ):
+    with pytest.raises(ValueError, match=r"`across` to hold names among .*but got \['splt'\]. Did you mean 'split'"):
         compared(values(), values(), across=["splt"])
 
 

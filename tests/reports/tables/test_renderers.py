@@ -40,11 +40,8 @@ def test_records_have_a_number_each_at_full_precision(results):
     assert [vlc[name] for name in ("mean", "sd", "n", "note")] == [None, None, 0, "n/a, because no, none"]
     names = ("mean", "sd", "sd_over", "sd_within_folds", "n", "n_folds", "low", "high")
     assert [bag[name] for name in names] == [0.5, None, None, None, 1, None, 0.4, 0.6]
-    assert [(run["name"], run["fold"], run["train_seed"]) for run in f1["runs"]] == [
-        ("a/=0", 0, 0),
-        ("a/=1", 0, 1),
-        ("a/=2", 1, 0),
-    ]
+    facts = [(run["name"], run["fold"], run["train_seed"]) for run in f1["runs"]]
+    assert facts == [("a/=0", 0, 0), ("a/=1", 0, 1), ("a/=2", 1, 0)]
     assert f1["runs"][0]["read_from"].endswith("/a/=0/evaluation, best.ckpt at step 4")
 
 
@@ -56,14 +53,8 @@ def test_csv_and_json_hold_the_records(results):
     assert [row["mean"] for row in rows] == means
     assert rows[0]["runs"] == "a/=0; a/=1; a/=2"
     quoted = next(record for record in result if record["name"] == "quanproto")
-    assert [quoted[name] for name in ("metric", "mean", "sd", "n", "note", "split")] == [
-        NPR,
-        0.25,
-        0.19,
-        4,
-        "Q10",
-        None,
-    ]
+    expected = {"metric": NPR, "mean": 0.25, "sd": 0.19, "n": 4, "note": "Q10", "split": None}
+    assert {name: quoted[name] for name in expected} == expected
     assert list(quoted) == list(result[0])
 
 

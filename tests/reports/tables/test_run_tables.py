@@ -76,10 +76,7 @@ def test_folds_and_seeds_are_distinguished(make):
     assert "train_seed" not in text
     assert parsed(make(*made[:3], seed=7))[F1]["mean ± std over seeds"] == "70 ± 10"
     assert parsed(make(made[2], made[3]))[F1]["mean ± std over folds"] == "85.0 ± 7.1"
-    assert (
-        "- the same fold and training seed, but counted as different runs: run0, run1\n"
-        in make(made[0], made[0]) + "\n"
-    )
+    assert "- the same fold and training seed, but counted as different runs: run0, run1" in make(made[0], made[0])
 
 
 def test_equal_runs_have_no_spread():
@@ -109,14 +106,8 @@ def test_what_stands_beside_a_metric_follows_it(make):
     accuracy, cgim = entry(0.9) | {"majority": 0.7}, entry(0.4, unit="cosine") | {"centered": None}
     alone = make(({"concepts/cem@5": cem(0.8, 0.2), "concepts/accuracy": accuracy, "concepts/cgim1": cgim}, {}))
     lines = [line for line in alone.splitlines() if line.startswith("| concepts")]
-    assert [line.split(" | ")[0].removeprefix("| ").strip() for line in lines] == [
-        "concepts/cem@5 ↑",
-        "concepts/cem@5, over prevalence ↑",
-        "concepts/accuracy ↑",
-        "concepts/accuracy, majority ↑",
-        "concepts/cgim1 ↑",
-        "concepts/cgim1, centered ↑",
-    ]
+    names = ("cem@5", "cem@5, over prevalence", "accuracy", "accuracy, majority", "cgim1", "cgim1, centered")
+    assert [line.split(" | ")[0].strip("| ") for line in lines] == [f"concepts/{name} ↑" for name in names]
     assert "20.00 [10.00, 30.00]" in lines[1]
     assert "70.00" in lines[3]
     assert "undefined" in lines[5]
@@ -283,25 +274,18 @@ def test_one_run_evaluated_twice_is_not_two_runs(tmp_path):
 
 
 # -- next to published numbers ----------------------------------------------------------------------------------------
-def test_the_same_variant_shares_a_column(make):
-    text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto",
-                protocol={"variant": "quanproto", **RESNET})  # fmt: skip
-    rows = parsed(text)
-    assert rows[VLC][PAPER] == "42.8 ± 1.2 (Q2 Q3 Q9 Q10)"
-    assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
+def test_the_same_variant_shares_a_column_and_another_has_its_own(make):
+    run = ({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {})
+    text, other = (make(run, paper="quanproto", protocol=RESNET | {"variant": v}) for v in ("quanproto", "paper"))
+    same, apart = parsed(text), parsed(other)
+    assert same[VLC][PAPER] == apart[VLC]["quanproto †"] == "42.8 ± 1.2 (Q2 Q3 Q9 Q10)"
+    assert apart[VLC][PAPER] == ""
+    assert same["contrastivity/plc"][PAPER] == apart["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
     assert "- quanproto: ProtoPNet[backbone=resnet50,init=imagenet,input=crop], ± over 4" in text
     assert "not checked" not in text
     assert "- Q2: VLC" in text
     assert "- Q4" not in text  # entropy is not in the table
-
-
-def test_another_variant_has_a_column_of_its_own(make):
-    text = make(({VLC: 0.4, "contrastivity/plc": entry(2.0, unit="cells")}, {}), paper="quanproto", protocol=RESNET)
-    rows = parsed(text)
-    assert rows[VLC][PAPER] == ""
-    assert rows[VLC]["quanproto †"] == "42.8 ± 1.2 (Q2 Q3 Q9 Q10)"
-    assert rows["contrastivity/plc"][PAPER] == "1.95 ± 0.28 (Q9 Q10)"
-    assert "- † other variant: variant=quanproto (these runs: paper): completeness/vlc" in text
+    assert "- † other variant: variant=quanproto (these runs: paper): completeness/vlc" in other
 
 
 @pytest.mark.parametrize(
@@ -319,13 +303,8 @@ def test_a_known_difference_is_marked(make, protocol, reason):
     text = make(({NPR: entry(1.0, unit="ratio")}, {}), paper="quanproto", protocol=RESNET | protocol)
     assert parsed(text)[NPR]["quanproto †"] == "0.25 ± 0.19 (Q10)"
     assert f"- {reason}: compactness/npr" in text
-
-
-def test_pruned_runs_match_the_pruned_model(make):
-    text = make(({NPR: entry(1.0, unit="ratio")}, {}), paper="quanproto", protocol=RESNET | {"pruned": True})
-    row = parsed(text)[NPR]
-    assert row["quanproto pruned=yes"] == "0.19 ± 0.13 (Q10)"
-    assert row["quanproto †"] == "0.25 ± 0.19 (Q10)"
+    pruned = {"quanproto pruned=yes": "0.19 ± 0.13 (Q10)"}.items()
+    assert (pruned <= parsed(text)[NPR].items()) == ("pruned" in protocol)
 
 
 def test_what_the_runs_do_not_say_is_named(make):
@@ -394,11 +373,6 @@ def test_the_command_prints_and_writes_nothing(tmp_path, capsys):
     assert out.strip() == text_of(collect([run]), "markdown", "quanproto")
     assert all(len(line) == len(out.splitlines()[4]) for line in out.splitlines()[4:7])
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_an_unknown_paper(make):
-    with pytest.raises(ValueError, match="Expected argument `published` to be one of"):
-        make(({F1: 0.5}, {}), paper="nobody")
 
 
 def test_models_made_of_concepts_meet_their_published_settings(make):
