@@ -24,19 +24,13 @@ def files(folder):
         ("--model.protos=3", "'protos' is not accepted"),
         ("--modle.preset=sketch", "modle.preset"),
         ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
-        (
-            "--model=protometry.lightning_modules.ProtoPnet",
-            "'ProtoPnet'. Did you mean 'protometry.lightning_modules.ProtoPNet'?",
-        ),
+        ("--model=protometry.lightning_modules.ProtoPnet", "Did you mean 'protometry.lightning_modules.ProtoPNet'?"),
         ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=smal", "'full'.*Got value: smal. Did you mean 'small'"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
         ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` appears twice"),
         ("--model.phases.warm.epoch=1", "Unexpected keys: {'epoch'}"),
-        (
-            "--model.phases.warm.trainable.addon=.nan",
-            "Expected finite numbers only, but got nan as `phases.warm.trainable.addon`",
-        ),
+        ("--model.phases.warm.trainable.addon=.nan", "finite numbers .* got nan as `phases.warm.trainable.addon`"),
         ("--evaluation.memory_budget=.inf", "Expected finite numbers only, but got inf as `evaluation.memory_budget`"),
         ("--experiment=caf\udce9", r"Expected arguments in UTF-8, but got '--experiment=caf\\udce9'"),
         ("--data.seed=3", "`data.seed` to be left out, .* the run, but got 3. Pass `--seed_everything 3`"),
@@ -56,10 +50,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        (
-            "--model.preset=orignal",
-            r"Expected argument `preset` to be one of \[.*'original', .*but got 'orignal'. Did you mean 'original'",
-        ),
+        ("--model.preset=orignal", r"`preset` to be one of \[.*'original', .*got 'orignal'. Did you mean 'original'"),
         ("--model.preset=null", "Expected argument `preset` to be one of .*'original', .*but got None."),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
@@ -67,10 +58,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
         ("--model.phases={warm: {on_enter: [push]}}", "`phases.warm.on_enter` to use only .*'project'.*got .'push'"),
         ("--model.phases={new: {epochs: 1, trainable: {head: 1}, losses: {}}}", "`phases.new.losses` to name some of"),
         ("--model.phases={warm: {epochs: 0}}", "Expected argument `epochs` of phase 'warm' to be at least 1"),
-        (
-            "--model.phases={warm: null, joint: null, last: null, joint2: null, last2: null}",
-            "Expected argument `phases` to leave at least one phase",
-        ),
+        ("--model.phases={warm: null, joint: null, last: null, joint2: null, last2: null}", "leave at least one phase"),
         ("--trainer.max_epochs=0", "Expected `trainer.max_epochs` to be .*5 epochs of the phase plan, but got 0"),
         ("--trainer.max_steps=0", "`trainer.max_steps` to be at least 1, or -1 for no limit, but got 0"),
         ("--trainer.max_time={days: -1}", "`trainer.max_time` to be a positive time, but got {'days': -1}"),
@@ -146,9 +134,7 @@ def test_missing_data(tmp_path):
 def test_last_without_a_run(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"Expected .*run/checkpoints/last.ckpt to resume from"):
         fit(tmp_path / "run", "--ckpt_path", "last")
-    with pytest.raises(
-        FileNotFoundError, match=r"`ckpt_path` to be a checkpoint file, but nothing.ckpt does not exist"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"to be a checkpoint file, but nothing.ckpt does not exist"):
         fit(tmp_path / "run", "--ckpt_path", "nothing.ckpt")
     assert files(tmp_path) == []
 
@@ -187,11 +173,7 @@ def test_a_run_within_another(run_copy, finished_run):
         ("checkpoints/best.ckpt", "--model.preset=sketch", "model.preset: 'original' in the run, 'sketch' requ"),
         ("last", "--model.prototypes_per_class=3", "model.prototypes_per_class: 2 in the run, 3 requested"),
         ("last", "--model.phases.joint.epochs=1", "others. model.phases.joint.epochs: 2 in the run, 1 reques"),
-        (
-            "last",
-            "--model=protometry.lightning_modules.Classifier",
-            "model: tests.tiny_runs.NoisyProtoPNet in the run, ",
-        ),
+        ("last", "--model=protometry.lightning_modules.Classifier", "model: tests.*NoisyProtoPNet in the run, "),
         ("last", "--data.batch_size=8", "data.batch_size: 12 in the run, 8 requested"),
         ("last", "--data.test_size=null", "data.test_size: 33 in the run, None requested"),
         ("last", "--seed_everything=1", "data.seed: 0 in the run, 1 requested"),
@@ -224,9 +206,7 @@ def test_data_with_other_classes_than_the_checkpoint(tmp_path, cub_tree):
 # -- bad numbers and full disks ---------------------------------------------------------------------------------------
 def test_a_loss_that_is_not_finite_names_phase_step_and_samples(tmp_path):
     phases = "{warm: {trainable: {addon: 1.0e+30, prototypes: 1.0e+30}}}"
-    with pytest.raises(
-        RuntimeError, match=r"loss is (nan|-?inf) in phase 'warm' at step 2, .*train/000\d\d, train/000"
-    ):
+    with pytest.raises(RuntimeError, match=r"loss is (nan|-?inf) in phase 'warm' at step 2, .*train/\d+, train/\d"):
         fit(tmp_path / "run", f"--model.phases={phases}")
     assert last(tmp_path / "run")["global_step"] == 0
 

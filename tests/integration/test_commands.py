@@ -39,31 +39,18 @@ BLOCKS = [
 ]
 CODE = [path for path in PAGES if path.name not in ADD_PAGES and [*blocks(path, "python")]]
 RUNS = {  # a small model for every run folder that a page names
-    "ProtoPNet": ["quickstart", "first", "birds/seed0", "cub200/protopnet-mobilenet", "results/protopnet-seed0"],
-    "Classifier": [
-        "second",
-        "birds/seed1",
-        "classifier/0",
-        "pipnet/0",
-        "sketch_birds/classifier",
-        "hive/cub-classifier",
-        "results/pipnet-seed0",
-    ],
-    "ConceptBottleneck": ["my_run", "concepts/sketch_birds_bottleneck"],
-    "PosthocCBM": ["concepts/cub_posthoc", "qpm/0"],
+    "ProtoPNet": "quickstart first birds/seed0 cub200/protopnet-mobilenet results/protopnet-seed0",
+    "Classifier": "second birds/seed1 classifier/0 pipnet/0 sketch_birds/classifier hive/cub-classifier "
+    "results/pipnet-seed0",
+    "ConceptBottleneck": "my_run concepts/sketch_birds_bottleneck",
+    "PosthocCBM": "concepts/cub_posthoc qpm/0",
 }
-ON_CPU = "--trainer.accelerator=cpu"
 SMALLER = {  # a training is run for one batch, an evaluation on a few images
-    "train.py fit": [
-        "--trainer.fast_dev_run=true",
-        "--trainer.accelerator=cpu",
-        "--data.batch_size=32",
-        "--runs=trials",
-    ],
-    "evaluate.py run": ["--limit=4", "--trainer.accelerator=cpu"],
-    "studies build": ["--items=1", "--assignment={people: 4, right: 1, wrong: 1}"],
-    "studies simulate": ["--number=4"],
-    "sweeps run": ["--dry_run", "--runs=trials"],
+    "train.py fit": "--trainer.fast_dev_run=true --trainer.accelerator=cpu --data.batch_size=32 --runs=trials",
+    "evaluate.py run": "--limit=4 --trainer.accelerator=cpu",
+    "studies build": '--items=1 --assignment={"people":4,"right":1,"wrong":1}',
+    "studies simulate": "--number=4",
+    "sweeps run": "--dry_run --runs=trials",
 }
 
 
@@ -77,7 +64,7 @@ def place(tmp_path_factory):
         trained = place / "trained" / model
         with mock.patch("protometry.evaluation.evaluate.build_report"):
             fit_learning(trained, "--test_after_fit=true", "--data.test_size=20", model=model)
-        for name in names:
+        for name in names.split():
             shutil.copytree(trained, place / "runs" / name)
     for name in ("PHOTO", "OTHER_PHOTO"):
         Image.effect_noise((50, 40), 60).convert("RGB").save(place / name, "png")
@@ -113,7 +100,7 @@ def test_a_block_runs_as_printed(block, place, monkeypatch):
         if any(name in words and words[words.index(name) + 1] != "0" for name in ("--seed_everything", "--data.fold")):
             continue  # the same with another seed or fold
         name, command, *rest = words[1:] if words[0] == "-m" else words
-        code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", [])])
+        code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", "").split()])
         assert not isinstance(code, int) or code == 0, words
 
 

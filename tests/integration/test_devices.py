@@ -29,15 +29,10 @@ from tests.lightning_modules.registry import MODELS, tiny_birds
 
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "protometry.explanations.explainer._check", "protometry.callbacks.forward.observer.refuse_broken"
-LADDER, AMPLIFIED = (
-    "protometry.explanations.relevance.rules.settle",
-    "protometry.explanations.relevance.prp_and_lrp.attribute",
-)
+LADDER = "protometry.explanations.relevance.rules.settle"
+AMPLIFIED = "protometry.explanations.relevance.prp_and_lrp.attribute"
 FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
-OWNED, NAMED = (
-    "protometry.callbacks.evaluation.clean_view.owned_units",
-    "protometry.metrics.facts.named",
-)  # once per pass
+OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protometry.metrics.facts.named"  # per pass
 SUMMED, BOXES = "protometry.explanations.summed_maps", "protometry.explanations.summed_maps._boxes"
 PROJECTION = "protometry.callbacks.phases.projection.patch_distances"
 BATCH = {

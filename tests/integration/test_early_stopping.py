@@ -19,7 +19,7 @@ PATIENT = [
     *STOP[:-1],
     "--trainer.callbacks.patience=1",
     "--trainer.callbacks.min_delta=1",
-]  # no score is that much better
+]  # no score gains 1
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 import yaml
 from PIL import Image
 
 import protometry.studies.__main__ as studies
 from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.datamodules import load_datamodule
-from protometry.lightning_modules import load_model
 from protometry.scripts import evaluate
 from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
 
@@ -118,9 +116,3 @@ def test_study(journey, tmp_path):
 
 def test_resume(journey):
     journey.fit("--ckpt_path", "last")
-
-
-def test_load(journey):
-    model, data = load_model(journey.checkpoint), load_datamodule(journey.checkpoint)
-    batch = next(iter(data.test_dataloader()))
-    assert torch.isfinite(model(batch["image"]).logits).all()
