@@ -84,6 +84,5 @@ def test_a_message_names_only_what_can_be_typed(flags):
             known = training if name.startswith(OF_TRAINING) else training.union(*flags.values())
             wrong += [(name, each) for each in unknown(text, flags[command.groups()] if command else known)]
     assert wrong == []
-    assert [*unknown("--trainer.epochs and --model.phases.joint and --data.rot", flags["train.py", "fit"])] == [
-        *("trainer.epochs", "data.rot")
-    ]
+    found = unknown("--trainer.epochs and --model.phases.joint and --data.rot", flags["train.py", "fit"])
+    assert list(found) == ["trainer.epochs", "data.rot"]

@@ -126,7 +126,7 @@ def last(folder: Path, name: str = "last") -> dict[str, Any]:
 
 def state(folder: Path, name: str = "last") -> dict[str, Any]:
     """Everything in a checkpoint that decides how a run continues."""
-    checkpoint = read_checkpoint(folder / "checkpoints" / f"{name}.ckpt")
+    checkpoint = last(folder, name)
     keys = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "epoch", "global_step")
     return {key: checkpoint[key] for key in keys}
 
