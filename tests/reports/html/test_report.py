@@ -187,8 +187,12 @@ def test_a_corrupted_weight_stops_the_build_and_names_the_place(birds, tmp_path,
     with pytest.raises(ValueError, match=r"on the image page, for image test/\d+ and class bird \d, to"):
         build_report(explained, files(), tmp_path / "report", LIMITS)
     assert not (tmp_path / "report" / "manifest.json").exists()
-    (tmp_path / "report" / "mynotes.html").write_text("mine")
+    for name in ("report/mynotes.html", "outside.html"):
+        (tmp_path / name).write_text("mine")
+    with (tmp_path / "report" / "unfinished").open("a") as file:
+        file.write("../outside.html\n")  # no file of a report, whatever the list says
     build_report(explained_of("BagNet", birds), files(), tmp_path / "report", LIMITS)
+    assert (tmp_path / "outside.html").exists()
     (tmp_path / "report" / "mynotes.html").rename(tmp_path / "mynotes.html")  # it was left alone
     pages_of(
         build_report(explained_of("BagNet", birds, class_names=[HOSTILE] * 8), files(), tmp_path / "report").parent

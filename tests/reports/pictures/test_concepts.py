@@ -5,21 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL.ImageColor import getrgb
 
 from protometry.datamodules.sample import ClassTables
 from protometry.explanations.views import GAP
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.reports.pictures.concepts import (
-    ABSENT,
-    LINE,
-    PRESENT,
-    SHOWN,
-    TILE,
-    concept_pictures,
-    importance_histograms,
-)  # fmt: skip
+from protometry.reports.pictures import concepts
+from protometry.reports.pictures.concepts import LINE, SHOWN, TILE, concept_pictures, importance_histograms
 from protometry.reports.pictures.family import Evaluated
 
+PRESENT, ABSENT = getrgb(concepts.PRESENT), getrgb(concepts.ABSENT)
 ITEMS = {"classes": {"concepts/cgim1_class": [0.51, 0.52, -0.88, math.nan]}, "units": {"alignment/purity": [1.0]}}
 TABLES = ClassTables(
     part_names=["left eye", "right eye", "tail"], part_to_group=torch.tensor([0, 0, 1]),
@@ -29,10 +24,6 @@ TABLES = ClassTables(
 
 def colours(picture, box):
     return {colour for _, colour in picture.crop(box).getcolors(maxcolors=100_000)}
-
-
-def rgb(text):
-    return tuple(int(text[place : place + 2], 16) for place in (1, 3, 5))
 
 
 def test_bars_of_a_histogram():
@@ -75,10 +66,10 @@ def test_panels():
     marks, outputs = [], []
     for column in range(1, 3):
         left, base = GAP + column * step_x, top + TILE
-        marks.append(colours(picture, (left, base, left + 14, base + 14)) & {rgb(PRESENT), rgb(ABSENT)})
+        marks.append(colours(picture, (left, base, left + 14, base + 14)) & {PRESENT, ABSENT})
         region = (left, top + step_y, left + TILE, top + step_y + TILE)
         outputs.append([picture.crop(region).getpixel((x, x)) == (64, 64, 64) for x in (9, TILE - 9)])
-    assert marks == [{rgb(ABSENT)}, {rgb(PRESENT)}]  # the tail is first, and not there
+    assert marks == [{ABSENT}, {PRESENT}]  # the tail is first, and not there
     assert outputs == [[False, True], [True, False]]  # where the map is high, the image shows
     rings = [
         (255, 255, 255) in colours(picture, (GAP + column * step_x, top, GAP + column * step_x + TILE, top + TILE))
