@@ -1,5 +1,6 @@
 """Which earlier results answer a request: the requested memory budget decides, whatever the device."""
 
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
     request = Request(trained, engine)
     result = request.identity | {"protocol": engine.settings | earlier}
     assert request.is_done(result) == same
+    few = replace(request, limit=4)
+    assert not few.is_done(result | few.identity)  # it does not say that the images were drawn by class
 
 
 def test_the_command_has_the_defaults_of_the_engine():
