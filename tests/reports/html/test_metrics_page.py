@@ -21,7 +21,8 @@ def test_what_is_shown_of_a_metric():
         "continuity/of_a_user": entry(None, unit="", higher=None) | {"reason": "no pair"},
         "own/size": entry(2.0, unit="cells") | {"averaged_over": "label", "without_images": 2},
     }
-    values = ImageValues(["a", "b", "c", "d"], ["continuity/psc"], np.array([[0.1], [0.3], [np.nan], [0.2]]))
+    images = np.array([[0.1, 1.0], [0.3, 2.0], [np.nan, np.nan], [0.2, 3.0]])
+    values = ImageValues(["a", "b", "c", "d"], ["continuity/psc", "own/size"], images)
     links = {name: f"{name}.html" for name in "abc"}  # d has no page
     random = {"continuity/psc": Entry(**entry(0.2)), "own/size": Entry(**entry(2.0))}
     files = replace(evaluation_files(metrics=measured), images=values, control=random)
@@ -34,6 +35,7 @@ def test_what_is_shown_of_a_metric():
     assert (psc.value, psc.better, psc.interval) == ("25.00 %", "lower", "")
     assert (psc.control, unknown.control, size.control) == ("20.00 %", "", "")  # the last is the same
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
+    assert (size.best[0], size.worst[0]) == (("b", "b.html"), ("a", "a.html"))
     assert (psc.lacking, size.lacking) == ("", "2 labels have no image")
     assert (unknown.value, unknown.better, unknown.best) == ("undefined: no pair", "", [])
     assert (nothing, size.question, size.value, size.better) == ("", "", "2.00 cells", "higher")
