@@ -16,6 +16,7 @@ import torch
 from jsonargparse import ArgumentParser
 from lightning import Trainer
 
+from protometry import datamodules
 from protometry.datamodules import ImageDataModule, SketchBirds, SketchBirdsDataset
 from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
 from protometry.datamodules.dataset import ImageLoader
@@ -351,3 +352,21 @@ class TestFiles:
         made, root = files
         with pytest.raises(ValueError, match=f"to hold image ids of {root}.* got 1 others; the first is 'x'"):
             made.read(root, exclude=["x"]).setup()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("AwA2", "task"),
+        ("Cars196", "scheme crop"),
+        ("Cub200", "scheme crop concept_selection concept_level geometry variant augmentation"),
+        ("ImageFolder", "layout scheme"),
+        ("Nico", "scheme variant"),
+        ("SketchBirds", "task test_context preset"),
+        ("SketchBirdsDataset", "preset split"),
+    ],
+)
+def test_unknown_choices_are_refused_before_anything_is_read(kind, names):
+    for name in names.split():
+        with pytest.raises(ValueError, match=f"`{name}` to be one of .*, but got 'other'"):
+            getattr(datamodules, kind)(**{"root": "nowhere"} if "Sketch" not in kind else {}, **{name: "other"})

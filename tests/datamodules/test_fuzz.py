@@ -144,6 +144,7 @@ rows = damages(lambda path, change: edit(path, lambda table: "\n".join(change(ta
 # a table, with a letter that is not ASCII, in another encoding
 encoded = damages(lambda path, code: _write(path, lambda data: (data.decode().rstrip("\n") + "é\n").encode(code)))
 noise = damages(lambda path: path.write_bytes(bytes(range(256)) * 4))
+marked = damages(lambda path: _write(path, lambda data: b"\xef\xbb\xbf" + data))  # with a byte order mark
 remove = damages(lambda path: path.unlink())
 remove_folder = damages(shutil.rmtree)
 rename = damages(lambda path, other: path.rename(path.parent / other))
@@ -184,28 +185,14 @@ CASES = {
         "a box of negative width": text(C + "bounding_boxes.txt", " 20.0 ", " -20.0 "),
         "a column less in boxes": text(C + "bounding_boxes.txt", " 12.5$", ""),
         "a class less": text(C + "classes.txt", "^3 .*\n", "").says(r"classes 1\.\.2 as in classes\.txt, but got 3"),
-        "a class without images": rows(C + "classes.txt", lambda r: [*r, "4 004.Nothing"]).says(
-            "'004.Nothing' has 0 im"
-        ),
-        "a label 0": text(C + "image_class_labels.txt", "^7 2$", "7 0").says(
-            r"classes 1\.\.3 .* but got 0 for image 7"
-        ),
-        "a label of another class": text(C + "image_class_labels.txt", "^2 1$", "2 3").says(
-            r"1 problem:\n  images\.txt, image 2: expected 001\.Bird_0/photo_1\.jpg to lie in 003\.Bird_2/"
-        ),
-        "a photo listed twice": text(C + "images.txt", "^6 .*", "6 001.Bird_0/photo_0.jpg").says(
-            r"1 problem:\n  images\.txt: 001\.Bird_0/photo_0\.jpg is listed for image 1 and again for image 6"
-        ),
-        "a box of another image": text(C + "bounding_boxes.txt", "^7 ", "77 ").says(
-            r"expected 18 images as in images\.txt, but got 18; .* differs is 7"
-        ),
+        "a class without images": rows(C + "classes.txt", lambda r: [*r, "4 004.No"]).says("'004.No' has 0 images"),
+        "a label 0": text(C + "image_class_labels.txt", "^7 2$", "7 0").says("but got 0 for image 7"),
+        "a label of another class": text(C + "image_class_labels.txt", "^2 1$", "2 3").says("to lie in 003.Bird_2/"),
+        "a photo listed twice": text(C + "images.txt", "^6 .*", "6 001.Bird_0/photo_0.jpg").says("image 1 and again"),
+        "a box of another image": text(C + "bounding_boxes.txt", "^7 ", "77 ").says("18; the first .* differs is 7"),
         "a box of words": text(C + "bounding_boxes.txt", "12.5$", "wide").says("expected numbers only, but .*wide"),
-        "a flag 2": text(C + "train_test_split.txt", "^7 1$", "7 2").says(
-            r"expected 0 or 1 \(training image\), but got 2 for image 7"
-        ),
-        "a visibility 5": text(C + "parts/part_locs.txt", "7.0 1$", "7.0 5").says(
-            r"expected 0 or 1 \(visible\), but got 5 for image 1"
-        ),
+        "a flag 2": text(C + "train_test_split.txt", "^7 1$", "7 2").says("but got 2 for image 7"),
+        "a visibility 5": text(C + "parts/part_locs.txt", "7.0 1$", "7.0 5").says("but got 5 for image 1"),
         "parts missing": remove(C + "parts/parts.txt"),
         "a part row doubled": rows(C + "parts/part_locs.txt", lambda r: [*r, r[7]]),
         "a part row nan": text(C + "parts/part_locs.txt", "7.0 1$", "nan 1"),
@@ -252,26 +239,14 @@ CASES = {
         "classes in Latin-1": encoded(A + "classes.txt", "latin-1"),
         "a class doubled": rows(A + "classes.txt", lambda r: [*r, "     4\tbat"]),
         "two classes swapped": rows(A + "classes.txt", lambda r: [r[1], r[0], *r[2:]]),
-        "a class of another number": text(A + "classes.txt", "^     2", "     7").says(
-            r"classes\.txt, row 2: expected `2 name`, but got '7 bat'"
-        ),
-        "a class of another name": text(A + "classes.txt", "bat", "rat").says(
-            r"class 'rat' of classes\.txt has 0 images.*'bat' has a folder .* no row"
-        ),
-        "a predicate of another name": text(A + "predicates.txt", "black", "dark").says(
-            "expected all 49 visible predicates, but got 48 of them"
-        ),
-        "a predicate doubled": text(A + "predicates.txt", "\tblack", "\twhite").says(
-            "expected different names, but got 51 in 52 rows"
-        ),
+        "a class of another number": text(A + "classes.txt", "^     2", "     7").says("row 2: .* but got '7 bat'"),
+        "a class of another name": text(A + "classes.txt", "bat", "rat").says("'rat' .* 0 images.*'bat' .* no row"),
+        "a predicate of another name": text(A + "predicates.txt", "black", "dark").says("but got 48 of them"),
+        "a predicate doubled": text(A + "predicates.txt", "\tblack", "\twhite").says("but got 51 in 52 rows"),
         "a binary 2": text(A + "predicate-matrix-binary.txt", "1 0", "2 0").says("0 and 1 only, but got 0 to 2"),
         "a binary less": text(A + "predicate-matrix-binary.txt", "1 0", "1").says("numbers in rows of equal length"),
-        "a binary row less": rows(A + "predicate-matrix-binary.txt", lambda r: r[:-1]).says(
-            r"expected 3 rows \(as classes\.txt\) of 52 columns .* but got 2 of 52"
-        ),
-        "a continuous 140": text(A + "predicate-matrix-continuous.txt", "40.00", "140.00").says(
-            "expected 0 to 100, but got 0 to 140"
-        ),
+        "a binary row less": rows(A + "predicate-matrix-binary.txt", lambda r: r[:-1]).says("but got 2 of 52"),
+        "a continuous 140": text(A + "predicate-matrix-continuous.txt", "40.00", "140.00").says("but got 0 to 140"),
         "a predicate less": rows(A + "predicates.txt", lambda r: r[:-1]).says("predicate"),
         "a binary nan": text(A + "predicate-matrix-binary.txt", "1", "nan"),
         "binary cut": cut(A + "predicate-matrix-binary.txt"),
@@ -281,6 +256,8 @@ CASES = {
         "continuous as noise": noise(A + "predicate-matrix-continuous.txt"),
         "a class folder less": remove_folder(A + "JPEGImages/bat"),
         "a class folder more": new_file(A + "JPEGImages/fox/fox_1.jpg").says("fox"),
+        "photos missing": remove_folder(A + "JPEGImages").says(r"JPEGImages/ is missing; it is part of AwA2-data\.zip"),
+        "other files": new_file(A + "Features/x.jpg").says(None),
         "a photo cut": cut(A + "JPEGImages/bat/bat_10002.jpg"),
         "a photo as a folder": folder_instead(A + "JPEGImages/bat/bat_10002.jpg").says(None),
         "a photo as a link to itself": link_loop(A + "JPEGImages/bat/bat_10002.jpg"),
@@ -298,13 +275,9 @@ CASES = {
             lambda root: shutil.copy(root / S / "devkit/cars_meta.mat", root / S / "devkit/cars_train_annos.mat")
         ).says("cars_train_annos.mat"),
         "training list missing": remove(S + "devkit/cars_train_annos.mat").says("is missing; it is part of the devkit"),
-        "a car of no class": train_cars(lambda r: [(5, 7, 24, 18, 3, "00001.jpg"), *r[1:]]).says(
-            r"cars_train/00001\.jpg: expected a class 1\.\.2 as named, but got 3"
-        ),
+        "a car of no class": train_cars(lambda r: [(5, 7, 24, 18, 3, "00001.jpg"), *r[1:]]).says("00001.* but got 3"),
         "a car of class 0": train_cars(lambda r: [(5, 7, 24, 18, 0, "00001.jpg"), *r[1:]]).says("1..2 .* but got 0"),
-        "an empty box": train_cars(lambda r: [(25, 7, 24, 18, 1, "00001.jpg"), *r[1:]]).says(
-            r"cars_train/00001\.jpg: expected corners x1 <= x2 and y1 <= y2 from 1 on"
-        ),
+        "an empty box": train_cars(lambda r: [(25, 7, 24, 18, 1, "00001.jpg"), *r[1:]]).says("00001.* corners"),
         "a box from 0": train_cars(lambda r: [(0, 7, 24, 18, 1, "00001.jpg"), *r[1:]]).says("expected corners"),
         "the box of another photo": train_cars(lambda r: [*r[:3], (45, 7, 64, 18, 2, "00004.jpg"), *r[4:]]).says(
             r"1 problem:\n.*cars_train_annos\.mat, row 4: the box \(44 6 63 17\) lies outside .*/00004\.jpg"
@@ -351,14 +324,10 @@ CASES = {
         ),
         "an image empty": empty("train/2/000010.png").says(r"train/2/000010\.png.*the file is empty"),
         "images elsewhere": rename("train", "training").says("train/0 should hold 3"),
-        "an intervention cut": cut("test_interventions/1/000001/body_eye.png").says(
-            r"image test/1/000001\.png: .*body_eye\.png to be an image"
-        ),
-        "a part map of another size": picture("test_part_map/1/000001.png", (16, 16)).says(
-            r"test_part_map/1/000001\.png has 16x16 pixels .*test/1/000001\.png has 32x32"
-        ),
+        "an intervention cut": cut("test_interventions/1/000001/body_eye.png").says("body_eye.png to be an image"),
+        "a part map of another size": picture("test_part_map/1/000001.png", (16, 16)).says("16x16 pixels .* has 32x32"),
         "a part map of a removed part": paint("train_part_map/6/000014.png", (255, 255, 0)).says(
-            r"6/000014\.png shows the beak, which the table calls removed"
+            "14.png shows the beak"
         ),
         "an image as a folder": folder_instead("test/1/000001.png"),
         "an image as a link to itself": link_loop("test/1/000001.png"),
@@ -408,6 +377,16 @@ for table in ("classes.txt", "parts/parts.txt"):
         CASES["cub"][f"{table} with the id {number}"] = text(C + table, "^2 ", f"{number} ").says(
             rf"{table}, row 2: expected the ids 1\.\.\d+, each once, but got '{number} "
         )
+for table in ("predicates.txt", "predicate-matrix-binary.txt", "predicate-matrix-continuous.txt"):
+    CASES["awa2"][f"{table} missing"] = remove(A + table).says(rf"{table} is missing; it is part of AwA2.*https://")
+TABLES = {
+    "cub": [C + name for name in ("bounding_boxes.txt", "image_class_labels.txt", "images.txt", "parts/parts.txt")],
+    "awa2": [A + f"{name}.txt" for name in ("classes", "predicates", "predicate-matrix-binary")],
+    "funnybirds": ["classes.json", "parts.json", "dataset_train.json"],
+    "folders": ["table.csv", "classes.txt"],
+}
+for layout, tables in TABLES.items():
+    CASES[layout] |= {f"{table} with a mark": marked(table).says(None) for table in tables}
 LISTS = {"schema": 1, "folds": 0, "dataset": "nico", "scheme": "hsv", "seed": 1, "content_sha256": "", "exclude": []}
 SPLIT_FILES = {
     "cut": b'{"schema": 1, "dataset": "nico", "te',

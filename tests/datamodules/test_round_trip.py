@@ -1,20 +1,13 @@
 """What an exporter of the tests wrote and the ordinary loader reads back is what SketchBirds shows."""
 
-from collections import Counter
-from itertools import pairwise
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from protometry.datamodules import AwA2, Cars196, Cub200, Nico, SketchBirds
-from protometry.datamodules.nico.hsv_rule import hsv_counts, hsv_group
 from protometry.datamodules.sketch_birds.class_table import all_attributes
 from tests.exports import export
 from tests.exports.cub import attribute_name
-from tests.exports.nico import background_color, context_name
-from tests.photo_trees import fingerprint
+from tests.exports.nico import context_name
 
 SIZES = {"train_size": 64, "val_size": 16, "test_size": 24}
 
@@ -27,11 +20,6 @@ def birds():
 @pytest.fixture(scope="module")
 def contexts():
     return SketchBirds("tiny", **{**SIZES, "test_size": 48}, contexts=4, context_correlation=0.5, part_removal=0.0)
-
-
-@pytest.fixture(scope="module")
-def few():
-    return SketchBirds("tiny", image_size=32, train_size=8, val_size=8, test_size=8, contexts=4)
 
 
 def originals(birds):
@@ -109,22 +97,6 @@ class TestCub:
         assert torch.equal(data.tables.class_concepts_binary, birds.tables.class_concepts_binary)
         torch.testing.assert_close(data.tables.class_concepts, birds.tables.class_concepts)
 
-    def test_layout(self, cub_root):
-        entries = {path.relative_to(cub_root).as_posix() for path in cub_root.rglob("*.txt")}
-        main = "CUB_200_2011"
-        names = ("images", "image_class_labels", "classes", "train_test_split", "bounding_boxes", "parts/parts")
-        attributes = ("image_attribute_labels", "class_attribute_labels_continuous")
-        assert entries == {
-            "attributes.txt",
-            f"{main}/parts/part_locs.txt",
-            *(f"{main}/{name}.txt" for name in names),
-            *(f"{main}/attributes/{name}.txt" for name in attributes),
-        }
-        masks = {path.relative_to(cub_root / "segmentations") for path in cub_root.rglob("*.png")}
-        photos = {path.relative_to(cub_root / main / "images").with_suffix(".png") for path in cub_root.rglob("*.jpg")}
-        assert masks == photos
-        assert len(masks) == 104
-
 
 def _lines(data, name):
     return (data.photos.table.folder / name).read_text().splitlines()
@@ -165,42 +137,6 @@ class TestNico:
             assert (sample["image"] - original["image"]).abs()[:, bird].mean() < 0.06  # only the background differs
         assert data.class_names == [f"bird {i}" for i in range(8)]
 
-    def test_the_rule_finds_the_contexts(self, contexts, nico_root):
-        meant = {"on grass": "foliage", "in snow": "pale", "at water": "sky_water", "autumn": "rest"}
-        collected = Counter()
-        for path in nico_root.rglob("*.jpg"):
-            with Image.open(path) as image:
-                collected[meant[path.parent.name], hsv_group(hsv_counts(np.asarray(image)))] += 1
-        assert all(meant == rule for meant, rule in collected)
-        assert len(collected) == 4
-
-    def test_pale_photos_are_the_test_set(self, nico_root):
-        data = Nico(str(nico_root), image_size=64)
-        assert {name.split("/")[1] for name in data.split_record()["test"]} == {"in snow"}
-        table = data.photos.table
-        others = {
-            group for file, group in zip(table.files, table.groups, strict=True) if "in snow" not in file.sample_id
-        }
-        assert others == {"foliage", "sky_water", "rest"}
-
-    @pytest.mark.parametrize("count", [2, 4, 5, 9])
-    def test_contexts_have_different_hues(self, count):
-        dataset = SketchBirds("tiny", contexts=count).dataset("test")
-        colors = {}
-        for i in range(len(dataset)):
-            scene = dataset.scene(i)
-            color = Image.new("RGB", (1, 1), background_color(scene, count)).convert("HSV").getpixel((0, 0))
-            colors.setdefault(context_name(scene.context), []).append(color[0])
-        assert len(colors) == count
-        spans = sorted((min(hues), max(hues)) for name, hues in colors.items() if "snow" not in name)
-        assert all(first[1] < second[0] for first, second in pairwise(spans))
-
-    def test_more_than_ten_classes_keep_their_order(self, tmp_path):
-        birds = SketchBirds("small", num_birds=12, image_size=32, contexts=2, train_size=48, val_size=12, test_size=12)
-        export("nico", birds, tmp_path / "out")
-        data = Nico(str(tmp_path / "out"), scheme="cv70", image_size=32)
-        assert data.class_names == [f"bird {i:02d}" for i in range(12)]
-
 
 class TestAwA2:
     @pytest.mark.parametrize("task", ["attributes", "single"])
@@ -225,19 +161,3 @@ class TestAwA2:
         assert torch.equal(tables.class_concepts_binary, birds.tables.class_attributes.bool())
         torch.testing.assert_close(tables.class_concepts[:, used], birds.tables.class_concepts, rtol=0, atol=1e-4)
         assert tables.class_concepts.sum() == pytest.approx(tables.class_concepts[:, used].sum().item())
-
-
-class TestExport:
-    @pytest.mark.parametrize("layout", ["cub", "cars196", "awa2", "nico"])
-    def test_two_exports_are_equal(self, few, tmp_path, layout):
-        hashes = []
-        for name in ("first", "second"):
-            export(layout, few, tmp_path / name)
-            hashes.append(fingerprint(tmp_path / name, times=False))
-        assert hashes[0] == hashes[1]
-
-    def test_a_folder_with_content_is_refused(self, birds, tmp_path):
-        (tmp_path / "photo.jpg").write_bytes(b"mine")
-        with pytest.raises(ValueError, match=r"`out` to be a folder that is missing or empty, but .* has content"):
-            export("cub", birds, tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]

@@ -21,8 +21,6 @@ WRITERS = {
 
 
 def export(layout: Layout, birds: SketchBirds, out: Path) -> None:
-    """Write all splits of some birds into a folder that is missing or empty."""
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise ValueError(f"Expected argument `out` to be a folder that is missing or empty, but {out} has content.")
+    """Write all splits of some birds into a new folder."""
+    out.mkdir(parents=True)
     WRITERS[layout](birds, out)

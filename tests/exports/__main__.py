@@ -9,7 +9,7 @@ from tests.exports import Layout, export
 
 parser = ArgumentParser(description="Write SketchBirds in the layout of another data set.")
 parser.add_argument("--layout", type=Layout, required=True)
-parser.add_argument("--out", type=Path, required=True, help="folder that is missing or empty")
+parser.add_argument("--out", type=Path, required=True, help="new folder")
 parser.add_class_arguments(SketchBirds)
 options = parser.parse_args().as_dict()
 layout, out = options.pop("layout"), options.pop("out")

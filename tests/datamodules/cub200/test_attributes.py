@@ -52,12 +52,6 @@ class TestImageLabels:
         np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), first)
         assert cached.read_bytes() == whole
 
-    def test_byte_order_mark(self, tmp_path):
-        path = image_labels(tmp_path / "labels.txt", [3, 7], 2)
-        plain = read_image_labels(path, [3, 7], 2)
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-        assert (read_image_labels(path, [3, 7], 2) == plain).all()
-
     @pytest.mark.parametrize(
         ("table", "match"),
         [

@@ -66,13 +66,6 @@ def test_all_findings_in_one_message(cub_tree):
         read_tables(str(root))
 
 
-@pytest.mark.parametrize("name", ["bounding_boxes.txt", "image_class_labels.txt", "images.txt", "parts/parts.txt"])
-def test_byte_order_mark(cub_tree, name):
-    path = cub_tree() / "CUB_200_2011" / name
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert ids(read_tables(str(path.parents[1 + name.count("/")]))) == [str(i) for i in range(1, 25)]
-
-
 def test_folder_of_another_data_set_with_classes(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds Animals_with"):
         find_folder(str(make_awa2(tmp_path)))
@@ -90,12 +83,3 @@ def test_official_totals_for_all_classes_only(cub_tree):
 def test_number_of_classes(cub_tree, classes):
     with pytest.raises(ValueError, match=rf"`classes` to be between 2 and the 3 classes in .*, but got {classes}"):
         read_tables(str(cub_tree()), classes)
-
-
-def test_folder_levels(cub_tree):
-    root = cub_tree()
-    assert find_folder(str(root)) == find_folder(str(root / "CUB_200_2011")) == root / "CUB_200_2011"
-    with pytest.raises(FileNotFoundError, match=r"use `root: .*cub`"):
-        find_folder(str(root.parent))
-    with pytest.raises(FileNotFoundError, match=r"use `root: .*CUB_200_2011`"):
-        find_folder(str(root / "CUB_200_2011/images"))

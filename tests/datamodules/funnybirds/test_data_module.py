@@ -10,9 +10,8 @@ from PIL import Image
 
 from protometry.datamodules import FunnyBirds
 from protometry.datamodules.splits import SPLITS
-from tests.funnybirds_tree import make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
-from tests.photo_trees import fingerprint
+from tests.photo_trees import edit
 
 PARTS = ["beak", "eye", "foot", "tail", "wing"]
 TRAINING_KEYS = {"image", "label", "sample_id", "sample_key", "class_targets", "concepts"}
@@ -21,15 +20,6 @@ SPATIAL_KEYS = {"label_map", "object_mask", "bounding_box", "concept_certainty"}
 
 def list_of(dataset):
     return [dataset[i] for i in range(len(dataset))]
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    """A tree of 24 training and 4 test images, which no test may change."""
-    root = make_funnybirds(tmp_path_factory.mktemp("funnybirds") / "FunnyBirds")
-    before = fingerprint(root)
-    yield root
-    assert fingerprint(root) == before
 
 
 @pytest.fixture
@@ -192,6 +182,17 @@ class TestSplit:
         data.prepare_data()
         assert name not in data.dataset("test").sample_ids
         assert len(data.dataset("test")) == 3
+
+
+class TestPrepare:
+    def test_changed_table_is_compared_with_verified_maps_again(self, funnybirds_tree):
+        root = funnybirds_tree()
+        module(root).prepare_data()
+        entries = json.loads((root / "dataset_train.json").read_text())
+        entries[2]["wing_model"] = "placeholder"
+        edit(root / "dataset_train.json", lambda text: json.dumps(entries))
+        with pytest.raises(ValueError, match=r"train_part_map/2/000002\.png shows the wing, which the table calls"):
+            module(root).prepare_data()
 
 
 class TestFlags:

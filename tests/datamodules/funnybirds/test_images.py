@@ -5,20 +5,9 @@ from PIL import Image
 
 from protometry.datamodules.bird_parts import InterventionDataset
 from protometry.datamodules.splits import SPLITS
-from tests.funnybirds_tree import make_funnybirds
 from tests.funnybirds_tree import read_funnybirds as module
-from tests.photo_trees import fingerprint
 
 PARTS = ["beak", "eye", "foot", "tail", "wing"]
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    """A tree of 24 training and 4 test images, which no test may change."""
-    root = make_funnybirds(tmp_path_factory.mktemp("funnybirds") / "FunnyBirds")
-    before = fingerprint(root)
-    yield root
-    assert fingerprint(root) == before
 
 
 class TestInterventions:

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -58,12 +57,6 @@ class TestClasses:
         assert classes.official == [0, 1]
         assert classes.variant_names["tail"] == ["red tail01", "green tail01"]
         assert classes.variant_names["eye"] == ["eye01"]
-
-    def test_byte_order_mark(self, tables):
-        folder = tables()
-        for path in Path(folder).iterdir():
-            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-        assert len(read_scenes(read_classes(folder))["train"].labels) == 2
 
     def test_part_order_does_not_depend_on_the_file(self, tables):
         backwards = {part: VARIANTS[part] for part in reversed(VARIANTS)}

@@ -134,19 +134,6 @@ class TestSplits:
         with pytest.raises(ValueError, match=r"photo once, but 1 are named several times; the first is 'ant_0\.png'"):
             Odd(str(root)).setup()
 
-    def test_too_few_for_folds(self, root):
-        for i in range(1, 6):
-            (root / f"bee_{i}.png").unlink()
-        data = toy(root)
-        data.scheme = "cv70"
-        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but .*first is 'bee' with 3"):
-            data.setup()
-
-    @pytest.mark.parametrize("fold", [-1, 4])
-    def test_fold_out_of_range(self, root, fold):
-        with pytest.raises(ValueError, match=f"`fold` to be 0 to 0 or null, but got {fold}"):
-            toy(root, fold=fold).setup()
-
 
 class TestTraining:
     def test_projection_is_the_training_part_without_augmentation(self, root):
@@ -179,26 +166,6 @@ class TestVariant:
                 image = dataset[dataset.sample_ids.index(name)]["image"]
                 assert (image * 255 - level).abs().max() <= 1
 
-    def test_quanproto_wraps_what_lies_beyond_the_photo(self, root):
-        half = np.zeros((64, 64, 3), np.uint8)
-        half[:, 32:] = 255
-        Image.fromarray(half).save(root / "ant_1.png")
-
-        def edges(variant):
-            """Most changes between black and white along the middle row in 20 epochs."""
-            data = toy(root, variant=variant, augmentation="geometric", image_size=64, fold=None)
-            dataset = data.dataset("train")
-            rows = (dataset[epoch, 0]["image"][0, 32] > 0.5 for epoch in range(20))
-            return max(int((row[1:] != row[:-1]).sum()) for row in rows)
-
-        assert edges("paper") == 1
-        assert edges("quanproto") >= 2
-
-    def test_unknown_names(self, root):
-        for name in ("geometry", "variant", "augmentation"):
-            with pytest.raises(ValueError, match=f"`{name}` to be one of .*, but got 'ours'"):
-                toy(root, **{name: "ours"})
-
 
 class TestPrepare:
     @pytest.mark.parametrize(
@@ -223,16 +190,6 @@ class TestPrepare:
         data.photo_dataset = lambda: photos
         with pytest.raises(FileNotFoundError, match=r"(?s)image ant_0\.png: there is no file .*Draw it again"):
             data.prepare_data()
-
-    def test_modes_of_images(self, root):
-        Image.fromarray(np.full((30, 40), 40000, np.uint16)).save(root / "ant_0.png")
-        Image.new("L", (40, 30), 7).save(root / "ant_1.png")
-        Image.new("RGBA", (40, 30), (1, 2, 3, 255)).save(root / "ant_2.png")
-        Image.new("LA", (40, 30), (9, 255)).save(root / "ant_3.png")
-        data = toy(root)
-        data.prepare_data()
-        seen = [(data.photos[i]["image"][:, 3, 3] * 255).round().int().tolist() for i in range(4)]
-        assert seen == [[156] * 3, [7] * 3, [1, 2, 3], [9] * 3]
 
 
 def test_the_promise_before_a_download_is_kept_or_stops(root, tmp_path):

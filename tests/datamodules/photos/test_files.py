@@ -18,23 +18,6 @@ from tests.photo_trees import truncated, turned
 
 
 class TestLocate:
-    @pytest.fixture
-    def data(self, tmp_path):
-        folder = tmp_path / "data/toys/TOY"
-        folder.mkdir(parents=True)
-        (folder / "table.txt").touch()
-        (folder / "images").mkdir()
-        return tmp_path / "data"
-
-    @pytest.mark.parametrize("root", ["toys", "toys/TOY"])
-    def test_both_levels(self, data, root):
-        assert locate(data / root, "TOY", "table.txt", "") == data / "toys/TOY"
-
-    @pytest.mark.parametrize(("root", "advice"), [(".", "toys"), ("toys/TOY/images", "toys/TOY")])
-    def test_one_level_off(self, data, root, advice):
-        with pytest.raises(FileNotFoundError, match=rf"at another level: use `root: .*{advice}`"):
-            locate(data / root, "TOY", "table.txt", "")
-
     def test_other_folder(self, tmp_path):
         for name in "abcdefg":
             (tmp_path / "root" / name).mkdir(parents=True)

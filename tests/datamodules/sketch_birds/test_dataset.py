@@ -52,16 +52,6 @@ def test_image_equals_the_picture_of_the_intervention_interface(birds):
     assert sample["label"] == dataset.label(5)
 
 
-def test_epoch_is_ignored(birds):
-    dataset = birds.dataset("train")
-    assert digest(dataset[(0, 3)]) == digest(dataset[(7, 3)]) == digest(dataset[3])
-
-
-def test_projection_shows_the_training_images(birds):
-    for i in range(8):
-        assert torch.equal(birds.dataset("train")[i]["image"], birds.dataset("projection")[i]["image"])
-
-
 def test_index_out_of_range(birds):
     with pytest.raises(IndexError, match=r"Expected argument `i` to be in \[0, 64\), but got 64"):
         birds.dataset("val")[64]
@@ -131,11 +121,6 @@ def test_targets_choose_the_fields():
     assert "class_targets" not in multi
 
 
-def test_unknown_split_is_refused():
-    with pytest.raises(ValueError, match=r"`split` to be one of \['train', 'val', 'test'\], but got 'projection'"):
-        SketchBirdsDataset("tiny", "projection")
-
-
 def test_implements_the_intervention_interface(large):
     assert isinstance(large, InterventionDataset)
     assert large.n_classes == len(large.classes) == 50
@@ -200,12 +185,3 @@ def test_combined_changes(large):
     fill = colors[(colors == colors[:, :1]).all(axis=1)]
     assert len(fill) >= 2  # the grey body and its shade are all that is left before the background
     assert (bare[0, 0] == (85, 85, 153)).all()
-
-
-def test_absent_things_are_errors(birds, large):
-    with pytest.raises(ValueError, match="`drop_background` to hold indices below"):
-        large.intervene(0, drop_background=[large.n_background(0)])
-    train = birds.dataset("train")
-    i = next(i for i in range(50) if "beak" not in train.present(i))
-    with pytest.raises(ValueError, match=r"`drop` to name parts present.*'beak'"):
-        train.intervene(i, drop=["beak"])
