@@ -102,6 +102,19 @@ class _Batches(Dataset[Any]):
         return self.dataset.batch(indices)
 
 
+class Mapped(Dataset[Any]):
+    """What a function makes of each of some items, in the workers of a loader."""
+
+    def __init__(self, make: Callable[[Any], Any], items: Sequence[Any]) -> None:
+        self.make, self.items = make, items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(self.items[index])
+
+
 class ImageLoader(DataLoader[Any]):
     """Batches of an :class:`ImageDataset`, with float images or what was kept in their place.
 

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from protometry.datamodules.dataset import ImageDataset, Index
+from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import Batch, nfc
 from protometry.datamodules.views import Chosen
-
-SHOWN = 5
 
 
 def plain_name(name: str) -> str:
@@ -84,5 +83,5 @@ class Matched(Chosen):
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names and the number of the others, for messages."""
-    return ", ".join(map(repr, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    """The first few names in quotes, see :func:`.first_few`."""
+    return first_few([repr(name) for name in names])

@@ -58,14 +58,14 @@ def _described(error: Any) -> str:
 
 
 def read_json(file: Path, remedy: str) -> Any:
-    """The content of a file of strict JSON, which has neither NaN nor infinity.
+    """The content of a file of strict JSON, which has neither NaN nor infinity and every key once.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not strict JSON.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {file} to hold strict JSON, but {error}. {remedy}") from error

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.contact_sheet import Tile
 from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
-from protometry.datamodules.dataset import ImageDataset
+from protometry.datamodules.dataset import ImageDataset, Mapped
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.progress import track
 from protometry.datamodules.sample import Capabilities, Sample
@@ -150,12 +150,12 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
     count = AUGMENTED_SAMPLES if split == "train" else limit
     chosen = whole if count is None else Stratified(whole, count)
     positions = range(len(chosen))
+    caught = Mapped(partial(_sample_or_error, chosen), positions)
     kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
     labels: dict[str, int] = {}
     examples: list[Sample] = []
-    samples = _samples(chosen, data.num_workers)
-    for position in track(positions, f"checking {split}"):
-        sample = next(samples)
+    samples = DataLoader(caught, batch_size=None, num_workers=data.num_workers)
+    for position, sample in enumerate(track(samples, f"checking {split}", total=len(chosen))):
         if isinstance(sample, str):
             problems.wrong(f"{split}: {sample}")
             continue
@@ -172,24 +172,12 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
     return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, examples)
 
 
-class _Caught(Dataset[Any]):
-    """Samples, or what is wrong with a file, so that one bad file does not hide the next."""
-
-    def __init__(self, dataset: ImageDataset) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Sample | str:
-        try:
-            return self._dataset[index]
-        except (ValueError, OSError) as error:
-            return f"sample {self._dataset.sample_ids[index]!r}: {error}"
-
-
-def _samples(dataset: ImageDataset, num_workers: int) -> Iterator[Any]:
-    return iter(DataLoader(_Caught(dataset), batch_size=None, num_workers=num_workers))
+def _sample_or_error(dataset: ImageDataset, index: int) -> Sample | str:
+    """A sample, or what is wrong with its file, so that one bad file does not hide the next."""
+    try:
+        return dataset[index]
+    except (ValueError, OSError) as error:
+        return f"sample {dataset.sample_ids[index]!r}: {error}"
 
 
 def _split_record(check: SplitCheck, classes: int) -> dict[str, Any]:

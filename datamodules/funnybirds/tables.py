@@ -5,7 +5,6 @@ Parts are always in the order beak, eye, foot, tail, wing. A part that is presen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from protometry.datamodules.bird_parts import PART_NAMES
 from protometry.datamodules.funnybirds.part_maps import MAX_OBJECTS
 from protometry.datamodules.photos.files import locate
 from protometry.datamodules.photos.problems import Problems
-from protometry.run_folder.schema import Record, check_content
+from protometry.run_folder.schema import Record, check_content, read_json
 
 FOLDER = "FunnyBirds"
 URL = "https://download.visinf.tu-darmstadt.de/data/funnybirds/FunnyBirds.zip"
@@ -27,6 +26,7 @@ REMEDY = (
     f"Get {URL} (about 1.6 GB), unpack it so that `root` holds {FOLDER}/, or pass `download: true` with a `root` "
     "that is missing or empty."
 )
+UNPACK = "The file may be truncated: unpack it again."
 OFFICIAL_CLASSES = 50
 OFFICIAL_SIZES = {"train": 50_000, "test": 500}
 CLASSES, PARTS, SUBSET = "classes.json", "parts.json", "subset.json"
@@ -182,12 +182,8 @@ def _read(folder: Path, name: str, schema: Any, problems: Problems) -> Any:
         problems.missing(f"{name} is missing; it is part of {URL.rsplit('/', 1)[-1]}")
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        problems.wrong(f"{name} is not JSON ({error}); the file may be truncated")
-        return None
-    try:
-        check_content(schema, content, name, "Unpack it again.")
+        content = read_json(path, UNPACK)
+        check_content(schema, content, path, UNPACK)
     except ValueError as error:
         problems.wrong(str(error))
         return None

@@ -10,13 +10,15 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from protometry.command_line.user_path import user_path
+from protometry.datamodules.dataset import Mapped
 from protometry.datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.datamodules.photos.files import decode_image, folders_below, open_image
@@ -123,7 +125,8 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
         with contextlib.suppress(ValueError):  # half a file after a crash
             return [Look(*row) for row in json.loads(content)]
     own = torch.Generator()  # else the loader would draw from the generator that then makes the weights of a model
-    loader = DataLoader(_Looks(folder, names), batch_size=None, num_workers=num_workers, generator=own)
+    photos = Mapped(partial(_look, folder), names)
+    loader = DataLoader(photos, batch_size=None, num_workers=num_workers, generator=own)
     looks: list[Look] = list(track(loader, "looking at the colours of photos", total=len(names)))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
     return looks
@@ -135,24 +138,15 @@ def warn_left_alone(folder: Path, names: Sequence[str], why: str) -> None:
         rank_zero_warn(f"NICO in {folder}: {len(names)} files {why} and are left alone: {first_few(names)}")
 
 
-class _Looks(Dataset[Look]):
-    """Item i is the look at photo i."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._folder, self._names = folder, names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> Look:
-        path = self._folder / self._names[index]
-        try:
-            image = decode_image(path, upright=True)
-        except ValueError as error:
-            return Look(None, False, str(error.__cause__ or error))
-        with open_image(path) as photo:
-            published = photo.format == "PNG" or photo.mode in PUBLISHED_MODES
-        return Look(hsv_group(hsv_counts(image)), published and path.suffix in EXTENSIONS)
+def _look(folder: Path, name: str) -> Look:
+    path = folder / name
+    try:
+        image = decode_image(path, upright=True)
+    except ValueError as error:
+        return Look(None, False, str(error.__cause__ or error))
+    with open_image(path) as photo:
+        published = photo.format == "PNG" or photo.mode in PUBLISHED_MODES
+    return Look(hsv_group(hsv_counts(image)), published and path.suffix in EXTENSIONS)
 
 
 def _folders(top: Path) -> list[Path]:

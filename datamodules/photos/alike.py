@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from protometry.datamodules.photos.problems import SHOWN
-
 MIDDLE = 2**16  # bytes
 
 
@@ -55,9 +53,3 @@ def same_but_for_case(names: Sequence[str]) -> list[str]:
     """
     first: dict[str, str] = {}
     return [f"{known} and {name}" for name in names if (known := first.setdefault(name.casefold(), name)) != name]
-
-
-def listed(texts: Sequence[str]) -> str:
-    """The first of some texts in one line, and how many more there are."""
-    more = f"; ... and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return "; ".join(texts[:SHOWN]) + more

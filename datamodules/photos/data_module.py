@@ -16,11 +16,11 @@ from torch import Tensor
 
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
-from protometry.datamodules.photos.alike import in_two_parts, listed, same_but_for_case
+from protometry.datamodules.photos.alike import in_two_parts, same_but_for_case
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.download import Archive, is_free
 from protometry.datamodules.photos.download import download as download_archives
-from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.photos.verify import Verify, verify_images
 from protometry.datamodules.sample import Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
@@ -182,7 +182,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         if names := same_but_for_case(photos.table.class_names):
             rank_zero_warn(
                 f"Classes of {photos.table.folder} differ only in case, and are the same where file names ignore it: "
-                f"{listed(names)}."
+                f"{first_few(names, '; ')}."
             )
         if equal:
             self._warn_of_shared(equal)
@@ -195,7 +195,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         if shared := in_two_parts(equal, parts):
             rank_zero_warn(
                 f"Photos of {twin.photos.table.folder} are in two parts ({len(shared)} of them), so results are not "
-                f"on new photos only: {listed(shared)}. List one of each in `exclude`."
+                f"on new photos only: {first_few(shared, '; ')}. List one of each in `exclude`."
             )
 
     def setup(self, stage: str | None = None) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from lightning import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
-from protometry.datamodules.dataset import ExactSampler
+from protometry.datamodules.dataset import ExactSampler, Mapped
 from protometry.datamodules.matching import plain_name, some
 from protometry.datamodules.photos.folders import images_below
 from protometry.datamodules.photos.one_photo import read_photo, shows_crops
@@ -73,7 +73,7 @@ class PhotoFiles(LightningDataModule):
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
-        photos = _Photos(self.labels, self.read)
+        photos = Mapped(partial(_sample_or_reason, self.read), list(self.labels.items()))
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return DataLoader(
             photos,
@@ -84,22 +84,13 @@ class PhotoFiles(LightningDataModule):
         )
 
 
-class _Photos(Dataset[Any]):
-    """Samples, or the reason why there is none."""
-
-    def __init__(self, labels: dict[str, int], read: Callable[[str], dict[str, Any]]) -> None:
-        self.labels, self.paths, self.read = labels, list(labels), read
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> dict[str, Any] | str:
-        path = self.paths[index]
-        try:
-            sample = self.read(path)
-        except (OSError, ValueError) as error:
-            return str(error)
-        return sample | {"sample_id": path, "label": torch.tensor(self.labels[path])}
+def _sample_or_reason(read: Callable[[str], dict[str, Any]], photo: tuple[str, int]) -> dict[str, Any] | str:
+    """A sample of a photo with a path and a label, or the reason why there is none."""
+    path, label = photo
+    try:
+        return read(path) | {"sample_id": path, "label": torch.tensor(label)}
+    except (OSError, ValueError) as error:
+        return str(error)
 
 
 def _collated(samples: list[dict[str, Any] | str]) -> dict[str, Any]:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 SHOWN = 5
 
 
-def first_few(names: Sequence[str]) -> str:
-    """The first names in one line.
+def first_few(texts: Sequence[str], between: str = ", ") -> str:
+    """The first of some texts in one line, and how many more there are.
 
     Example:
         >>> first_few("abcdefg"), first_few([])
-        ('a, b, c, d, e, ...', 'nothing')
+        ('a, b, c, d, e and 2 more', 'nothing')
     """
-    if not names:
-        return "nothing"
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return (between.join(texts[:SHOWN]) or "nothing") + more
 
 
 class Problems:

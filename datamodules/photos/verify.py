@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -15,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.dataset import Mapped
 from protometry.datamodules.photos.alike import equal_photos
 from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.datamodules.photos.files import decode_image, open_image
@@ -142,7 +144,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     with contextlib.suppress(ValueError):  # nothing is remembered, or less than now
         known: list[list[str]] = json.loads(recall(remembered) or b"")
         return known
-    checks = _Checks(present, verify)
+    checks = Mapped(partial(_complaint, verify), present)
     own = torch.Generator()  # no draw from the generator that makes the weights of a model
     loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
     complaints = [text for texts in loader for text in texts if text]
@@ -154,23 +156,12 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     return equal
 
 
-class _Checks(Dataset[str]):
-    """Item i is what is wrong with file i, or an empty string."""
-
-    def __init__(self, files: Sequence[ImageFile], verify: Verify) -> None:
-        self._files = files
-        self._verify = verify
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: int) -> str:
-        file = self._files[index]
-        try:
-            fault = file.fault(self._verify)
-        except ValueError as error:
-            fault = f"{error} {file.remedy}"
-        return f"image {file.sample_id}: {fault}" if fault else ""
+def _complaint(verify: Verify, file: ImageFile) -> str:
+    try:
+        fault = file.fault(verify)
+    except ValueError as error:
+        fault = f"{error} {file.remedy}"
+    return f"image {file.sample_id}: {fault}" if fault else ""
 
 
 def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") -> tuple[int, int]:

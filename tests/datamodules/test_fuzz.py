@@ -317,7 +317,7 @@ CASES = {
         "test table of numbers": new_file("dataset_test.json", b"[1, 2, 3, 4]"),
         "a class of no bird": text("dataset_train.json", r'"class_idx": *\d', '"class_idx": 99'),
         "a key lost": text("dataset_train.json", '"class_idx"', '"class"'),
-        "training table cut": cut("dataset_train.json").says(r"dataset_train\.json is not JSON .*truncated"),
+        "training table cut": cut("dataset_train.json").says(r"dataset_train\.json to hold strict JSON, .*truncated"),
         "training table swapped": Damage(
             lambda root: shutil.copy(root / "dataset_test.json", root / "dataset_train.json"),
             "train/0 should hold 1 images according to dataset_train.*holds 2 others",

@@ -83,8 +83,8 @@ class TestClasses:
             ({"parts": {**VARIANTS, "eye": [{}]}}, r"lacks `eye\.0\.model`"),
             ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, "variants of eye to differ in model or color"),
             ({"parts": {**VARIANTS, "tail": [{"model": "tail01.glb", "color": 3}]}}, r"`tail\.0\.color`: .*got 3"),
-            ({"parts": "[" * 100_000}, r"parts\.json is not JSON \(maximum recursion"),
-            ({"parts": '{"beak": ['}, r"parts\.json is not JSON \(Expecting value"),
+            ({"parts": "[" * 100_000}, r"parts\.json to hold strict JSON, but maximum recursion"),
+            ({"parts": '{"beak": ['}, r"parts\.json to hold strict JSON, but Expecting value"),
             ({"subset": {"official_class_idx": [1]}}, r"subset\.json: expected .* 2 integers"),
             ({"subset": {}}, "lacks `official_class_idx`"),
         ],
@@ -133,7 +133,7 @@ class TestScenes:
 
     def test_all_problems_in_one_error(self, tables):
         classes = read_classes(tables(dataset_train=None, dataset_test='[{"class_idx": 0,'))
-        with pytest.raises(FileNotFoundError, match=r"(?s)2 problems:.*dataset_train\.json is missing.*is not JSON"):
+        with pytest.raises(FileNotFoundError, match=r"(?s)2 problems:.*dataset_train\.json is missing.*strict JSON"):
             read_scenes(classes)
 
     def test_empty_table(self, tables):
