@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from protometry.datamodules.check.sample import field_sizes, same_sample, sample
 from protometry.datamodules.dataset import ImageDataset, Mapped
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.progress import track
-from protometry.datamodules.sample import Capabilities, Sample
+from protometry.datamodules.sample import Sample
 from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.views import Stratified
 
@@ -27,69 +27,18 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class SplitCheck:
-    """The findings in one split.
-
-    Args:
-        checked: how many of them were looked at.
-        labels: class index by id of every sample looked at; for training images, through the evaluation transform.
-        ids_sha256: SHA-256 of the sorted sample ids joined by newlines; numbers are sorted as numbers.
-    """
-
-    samples: int
-    checked: int
-    labels: dict[str, int]
-    ids_sha256: str
-    flags: Capabilities
-    examples: list[Sample]
-
-
-@dataclass(frozen=True)
 class DataCheck:
     """The findings in a data set.
 
     Args:
-        content_sha256: fingerprint of samples and classes, as in ``split.json``; None if only some samples were seen.
-        split_sha256: SHA-256 of the content of ``split.json``; None for data sets that define their own split.
+        record: the content of ``check.json``. Its ``content_sha256`` is the fingerprint of samples and classes as in
+            ``split.json``, None if only some samples were seen, and its ``split_sha256`` that of all of
+            ``split.json``, None for data sets that define their own split.
+        tiles: samples for the contact sheet, some of every split that is not augmented.
     """
 
-    data: str
-    dataset: str
-    class_names: list[str]
-    official_images: int | None
-    content_sha256: str | None
-    split_sha256: str | None
-    splits: dict[str, SplitCheck]
-
-    @property
-    def images(self) -> int:
-        """Number of images in all parts."""
-        return sum(check.samples for split, check in self.splits.items() if split != "projection")
-
-    def record(self) -> dict[str, Any]:
-        """The content of ``check.json``: plain data."""
-        return {
-            "schema": SCHEMA,
-            "data": self.data,
-            "dataset": self.dataset,
-            "images": self.images,
-            "official_images": self.official_images,
-            "classes": len(self.class_names),
-            "content_sha256": self.content_sha256,
-            "split_sha256": self.split_sha256,
-            "splits": {split: _split_record(check, len(self.class_names)) for split, check in self.splits.items()},
-        }
-
-    def sheet_tiles(self) -> list[Tile]:
-        """Samples for the contact sheet, some of every split that is not augmented."""
-        tiles = []
-        for split, check in self.splits.items():
-            single = bool(check.flags.missing("multi_label"))
-            for sample in check.examples if split != "train" else []:
-                label = int(sample["label"])
-                text = self.class_names[label] if single else f"{int(sample['labels'].sum())} labels"
-                tiles.append(Tile(sample, f"{split}: {sample['sample_id']}", text))
-        return tiles
+    record: dict[str, Any]
+    tiles: list[Tile]
 
 
 def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
@@ -101,8 +50,8 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
 
     Example:
         >>> from protometry.datamodules import SketchBirds
-        >>> found = check_data(SketchBirds("tiny"), limit=2)
-        >>> found.images, found.record()["splits"]["test"]["checked"]
+        >>> found = check_data(SketchBirds("tiny"), limit=2).record
+        >>> found["images"], found["splits"]["test"]["checked"]
         (384, 2)
     """
     _ = data.num_classes, data.num_concepts  # which `train.py fit` asks for before anything else
@@ -111,28 +60,34 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
     name = type(data).__name__
     problems = Problems(f"the data of {name}", "Replace the files named above, or list their ids in `exclude`.")
     record = data.split_record()
-    splits: dict[str, SplitCheck] = {
-        split: _check_split(data, split, limit, problems) for split in _parts(data, record)
-    }
+    entries: dict[str, dict[str, Any]] = {}
+    labels: dict[str, dict[str, int]] = {}
+    tiles: list[Tile] = []
+    for split in _parts(data, record):
+        entries[split], labels[split], examples = _check_split(data, split, limit, problems)
+        tiles += [_tile(data, split, sample) for sample in examples if split != "train"]
     problems.raise_any()
-    if "train" in splits:
-        splits["train"] = replace(splits["train"], labels=splits["projection"].labels)
-    split_sha256 = None if record is None else _sha256(json.dumps(record, sort_keys=True))
-    seen = {key: label for split in splits.values() for key, label in split.labels.items()}
+    for split, entry in entries.items():  # of training images, through the evaluation transform
+        per_class = _per_class(data, split, labels["projection" if split == "train" else split])
+        entry["per_class"] = {"min": min(per_class, default=0), "max": max(per_class, default=0)}
     content = None
     if record is not None:
         content = str(record["content_sha256"])
     elif limit is None:
+        seen = {key: label for part in labels.values() for key, label in part.items()}
         content = _sha256("\n".join(sorted(f"{key}\t{label}" for key, label in seen.items())))
-    return DataCheck(
-        data=name,
-        dataset=data.dataset_name,
-        class_names=data.class_names,
-        official_images=data.official_images,
-        content_sha256=content,
-        split_sha256=split_sha256,
-        splits=splits,
-    )
+    found = {
+        "schema": SCHEMA,
+        "data": name,
+        "dataset": data.dataset_name,
+        "images": sum(entry["samples"] for split, entry in entries.items() if split != "projection"),
+        "official_images": data.official_images,
+        "classes": len(data.class_names),
+        "content_sha256": content,
+        "split_sha256": None if record is None else _sha256(json.dumps(record, sort_keys=True)),
+        "splits": entries,
+    }
+    return DataCheck(found, tiles)
 
 
 def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
@@ -145,7 +100,10 @@ def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
     return [split for split in SPLITS if split not in empty]
 
 
-def _check_split(data: ImageDataModule, split: Split, limit: int | None, problems: Problems) -> SplitCheck:
+def _check_split(
+    data: ImageDataModule, split: Split, limit: int | None, problems: Problems
+) -> tuple[dict[str, Any], dict[str, int], list[Sample]]:
+    """The record of a split, the class index of every sample looked at by its id, and some of these samples."""
     whole, flags, sizes = data.dataset(split), data.capabilities(split), field_sizes(data)
     count = AUGMENTED_SAMPLES if split == "train" else limit
     chosen = whole if count is None else Stratified(whole, count)
@@ -169,7 +127,14 @@ def _check_split(data: ImageDataModule, split: Split, limit: int | None, problem
                 problems.wrong(f"{where}: differs when read twice")
     if len(set(whole.sample_ids)) < len(whole):
         problems.wrong(f"{split}: {len(whole)} samples have {len(set(whole.sample_ids))} different ids")
-    return SplitCheck(len(whole), len(chosen), labels, _ids_sha256(whole.sample_ids), flags, examples)
+    record = {
+        "samples": len(whole),
+        "checked": len(chosen),
+        "per_class": {},
+        "ids_sha256": _ids_sha256(whole.sample_ids),
+        "flags": {field.name: flags.missing(field.name) or True for field in fields(flags)},
+    }
+    return record, labels, examples
 
 
 def _sample_or_error(dataset: ImageDataset, index: int) -> Sample | str:
@@ -180,20 +145,21 @@ def _sample_or_error(dataset: ImageDataset, index: int) -> Sample | str:
         return f"sample {dataset.sample_ids[index]!r}: {error}"
 
 
-def _split_record(check: SplitCheck, classes: int) -> dict[str, Any]:
-    counts = Counter(check.labels.values())
-    known = range(classes) if check.flags.missing("multi_label") else sorted(counts)
-    per_class = [counts[label] for label in known]
-    return {
-        "samples": check.samples,
-        "checked": check.checked,
-        "per_class": {"min": min(per_class, default=0), "max": max(per_class, default=0)},
-        "ids_sha256": check.ids_sha256,
-        "flags": {field.name: check.flags.missing(field.name) or True for field in fields(check.flags)},
-    }
+def _per_class(data: ImageDataModule, split: Split, labels: dict[str, int]) -> list[int]:
+    """The number of samples of every class, or of those that occur where an image has several labels."""
+    counts = Counter(labels.values())
+    known = range(data.num_classes) if data.capabilities(split).missing("multi_label") else counts
+    return [counts[label] for label in known]
+
+
+def _tile(data: ImageDataModule, split: str, sample: Sample) -> Tile:
+    single = "labels" not in sample
+    text = data.class_names[int(sample["label"])] if single else f"{int(sample['labels'].sum())} labels"
+    return Tile(sample, f"{split}: {sample['sample_id']}", text)
 
 
 def _ids_sha256(ids: list[str]) -> str:
+    """Of the sorted ids joined by newlines; numbers are sorted as numbers."""
     numbers = all(name.isdecimal() for name in ids)
     return _sha256("\n".join(sorted(ids, key=int) if numbers else sorted(ids)))
 

@@ -45,27 +45,27 @@ def write_check(check: DataCheck, folder: Path) -> None:
     Raises:
         FileExistsError: if another check was written there.
     """
-    text = json.dumps(check.record(), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(check.record, indent=2, allow_nan=False, ensure_ascii=False)
     with (folder / "check.json").open("x", encoding="utf-8") as file:
         file.write(text + "\n")
-    contact_sheet(check.sheet_tiles()).save(folder / "contact_sheet.png")
+    contact_sheet(check.tiles).save(folder / "contact_sheet.png")
 
 
 def show_check(check: DataCheck) -> str:
     """The findings as a table for people."""
-    record = check.record()
+    record = check.record
     official = record["official_images"]
-    known = {None: "no official total is known", check.images: "the official total"}
+    known = {None: "no official total is known", record["images"]: "the official total"}
     total = known.get(official, f"of {official} in the official data set")
-    lines = [f"{check.data}: {check.images} images ({total}), {len(check.class_names)} classes"]
+    lines = [f"{record['data']}: {record['images']} images ({total}), {record['classes']} classes"]
     lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
     for split, entry in record["splits"].items():
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"
         lines.append(f"{split:<12}{entry['samples']:>9}{entry['checked']:>9}{span:>12}  {entry['ids_sha256'][:16]}")
     if "train" not in record["splits"]:
         lines += ["", "no training images: for `evaluate.py run --data`, not for `train.py fit`"]
-    lines += ["", f"content sha256  {check.content_sha256 or 'unknown: not all samples were looked at'}"]
-    lines += [f"split sha256    {check.split_sha256 or 'none: the data set defines its own split'}", ""]
+    lines += ["", f"content sha256  {record['content_sha256'] or 'unknown: not all samples were looked at'}"]
+    lines += [f"split sha256    {record['split_sha256'] or 'none: the data set defines its own split'}", ""]
     for name in next(iter(record["splits"].values()))["flags"]:
         reasons = {split: entry["flags"][name] for split, entry in record["splits"].items()}
         having = [split for split, reason in reasons.items() if reason is True]

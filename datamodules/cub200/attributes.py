@@ -60,8 +60,7 @@ def read_attributes(table: CubTable) -> Attributes:
     if names_file is None:
         raise ValueError(f"Expected {NAMES} to be in or above {table.folder}, but it is not.")
     problems = Problems(f"CUB-200-2011 in {table.folder}", REMEDY)
-    named = [line.split() for line in read_text(names_file).splitlines() if len(line.split()) > 1]
-    names = [row[1] for row in numbered(named, NAMES, problems)]
+    names = [row[1] for row in numbered(names_file.parent, NAMES, problems)]
     problems.raise_any()
     path = table.folder / CONTINUOUS
     rows = [line.split() for line in read_text(path).splitlines() if line.strip()]

@@ -104,11 +104,6 @@ def select_concepts(
     return Concepts(indices, binary[:, indices], source)
 
 
-def group_of_concept(name: str) -> str:
-    """The question an attribute answers: ``has_bill_shape`` of ``has_bill_shape::dagger``."""
-    return name.split("::")[0]
-
-
 def part_of_concept(name: str, part_groups: list[str]) -> int:
     """Index of the part group an attribute is about, -1 if it is about no single part (size, shape, whole plumage).
 
@@ -116,7 +111,7 @@ def part_of_concept(name: str, part_groups: list[str]) -> int:
         >>> part_of_concept("has_bill_shape::dagger", ["back", "beak"]), part_of_concept("has_size::small", ["back"])
         (1, -1)
     """
-    region = group_of_concept(name).removeprefix("has_").rpartition("_")[0]
+    region = name.split("::")[0].removeprefix("has_").rpartition("_")[0]
     part = PART_OF_REGION.get(region, region)
     return part_groups.index(part) if part in part_groups else -1
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protometry.datamodules.photos.download import Archive
-from protometry.datamodules.photos.files import locate, read_text
+from protometry.datamodules.photos.files import read_text
 from protometry.datamodules.photos.problems import Problems
 
 FOLDER = "CUB_200_2011"
@@ -40,15 +40,6 @@ MASKS = "segmentations"
 MARKERS = (IMAGES, LABELS)  # AwA2 has a classes.txt too
 
 
-def find_folder(root: str) -> Path:
-    """The official folder at or below ``root``.
-
-    Raises:
-        FileNotFoundError: if it is neither.
-    """
-    return locate(root, FOLDER, MARKERS, REMEDY)
-
-
 def text_rows(folder: Path, name: str, columns: int, problems: Problems) -> list[list[str]]:
     """Rows of a table whose first column is a whole number, none where something is wrong.
 
@@ -71,8 +62,9 @@ def text_rows(folder: Path, name: str, columns: int, problems: Problems) -> list
     return rows
 
 
-def numbered(rows: list[list[str]], name: str, problems: Problems) -> list[list[str]]:
-    """Rows sorted by their ids, which must count from 1, because other tables refer to them."""
+def numbered(folder: Path, name: str, problems: Problems) -> list[list[str]]:
+    """Rows of names, sorted by their ids, which must count from 1, because other tables refer to them."""
+    rows = text_rows(folder, name, 2, problems)
     missing = {str(number) for number in range(1, len(rows) + 1)}
     for number, row in enumerate(rows, start=1):
         if row[0] not in missing:

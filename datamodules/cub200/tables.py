@@ -15,8 +15,10 @@ from protometry.datamodules.cub200.rows import (
     ARCHIVES,
     BOXES,
     CLASSES,
+    FOLDER,
     IMAGES,
     LABELS,
+    MARKERS,
     MASKS,
     OFFICIAL_CLASSES,
     OFFICIAL_TRAIN_TEST,
@@ -24,13 +26,12 @@ from protometry.datamodules.cub200.rows import (
     PARTS,
     REMEDY,
     SPLIT,
-    find_folder,
     numbered,
     numbers,
     text_rows,
 )
 from protometry.datamodules.photos.dataset import PhotoTable
-from protometry.datamodules.photos.files import on_disk
+from protometry.datamodules.photos.files import locate, on_disk
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile, Mark
 from protometry.datamodules.sample import nfc
@@ -58,9 +59,9 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
         ValueError: if a table is malformed, two tables disagree or there are fewer classes; all findings of a step are
             in one message.
     """
-    folder = find_folder(root)
+    folder = locate(root, FOLDER, MARKERS, REMEDY)
     problems = Problems(f"CUB-200-2011 in {folder}", REMEDY)
-    names = [row[1] for row in numbered(text_rows(folder, CLASSES, 2, problems), CLASSES, problems)]
+    names = [row[1] for row in numbered(folder, CLASSES, problems)]
     problems.raise_any()
     if classes is not None and not 2 <= classes <= len(names):
         raise ValueError(
@@ -72,7 +73,7 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
     part_names: list[str] = []
     if parts_missing(folder) is None:
         columns[PART_LOCATIONS] = 5
-        part_names = [" ".join(row[1:]) for row in numbered(text_rows(folder, PARTS, 2, problems), PARTS, problems)]
+        part_names = [" ".join(row[1:]) for row in numbered(folder, PARTS, problems)]
     tables = {name: numbers(folder, name, count, problems) for name, count in columns.items()}
     problems.raise_any()
     ids = [image for image, _ in images]
@@ -107,9 +108,8 @@ def read_tables(root: str, classes: int | None = None) -> CubTable:
 
 def parts_missing(folder: Path) -> str | None:
     """Why there are no part points under ``folder``; None if there are, or if one of their two tables is lost."""
-    return (
-        None if any((folder / name).exists() for name in (PARTS, PART_LOCATIONS)) else f"no {PART_LOCATIONS} under root"
-    )
+    there = any((folder / name).exists() for name in (PARTS, PART_LOCATIONS))
+    return None if there else f"no {PART_LOCATIONS} under root"
 
 
 def mask_folder(folder: Path) -> Path | None:

@@ -5,24 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from protometry.datamodules.funnybirds import tables
 from protometry.datamodules.funnybirds.dataset import FunnyBirdsDataset
 from protometry.datamodules.funnybirds.files import check_files
-from protometry.datamodules.funnybirds.tables import (
-    CLASSES,
-    OFFICIAL_CLASSES,
-    OFFICIAL_SIZES,
-    REMEDY,
-    URL,
-    read_classes,
-    read_scenes,
-    table_name,
-)
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.download import Archive
 from protometry.datamodules.photos.problems import Problems
 from protometry.run_folder.settings import Effect
 
-ARCHIVES = (Archive(URL, None, 1_600_000_000),)
+ARCHIVES = (Archive(tables.URL, None, 1_600_000_000),)
 
 
 class FunnyBirds(PhotoDataModule):
@@ -42,11 +33,11 @@ class FunnyBirds(PhotoDataModule):
     """
 
     title = "FunnyBirds"
-    remedy = REMEDY
+    remedy = tables.REMEDY
     archives = ARCHIVES
-    official_images = sum(OFFICIAL_SIZES.values())
+    official_images = sum(tables.OFFICIAL_SIZES.values())
     scheme = "official"
-    promised_classes = OFFICIAL_CLASSES
+    promised_classes = tables.OFFICIAL_CLASSES
 
     def __init__(
         self,
@@ -64,11 +55,13 @@ class FunnyBirds(PhotoDataModule):
 
     def check_download(self, folder: Path) -> None:
         """Raise unless a folder holds the official numbers of classes and images, and every file they imply."""
-        classes = read_classes(str(folder))
-        scenes = read_scenes(classes)
-        problems = Problems(f"the download of {URL}", "Try again, or download it by hand.")
-        sizes = [(CLASSES, len(classes.table), OFFICIAL_CLASSES)]
-        sizes += [(table_name(name), len(part.labels), OFFICIAL_SIZES[name]) for name, part in scenes.items()]
+        classes = tables.read_classes(str(folder))
+        scenes = tables.read_scenes(classes)
+        problems = Problems(f"the download of {tables.URL}", "Try again, or download it by hand.")
+        sizes = [(tables.CLASSES, len(classes.table), tables.OFFICIAL_CLASSES)]
+        sizes += [
+            (tables.table_name(name), len(part.labels), tables.OFFICIAL_SIZES[name]) for name, part in scenes.items()
+        ]
         for name, actual, expected in sizes:
             if actual != expected:
                 problems.wrong(f"{name}: expected {expected} entries, but got {actual}")

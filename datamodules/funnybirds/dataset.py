@@ -14,15 +14,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, RGB, target_set
-from protometry.datamodules.funnybirds.files import (
-    background_file,
-    check_files,
-    intervention_folder,
-    kept_file,
-    maps_folder,
-    no_interventions,
-    no_maps,
-)
+from protometry.datamodules.funnybirds import files
 from protometry.datamodules.funnybirds.part_maps import bird_pixels, label_codes
 from protometry.datamodules.funnybirds.tables import BirdClasses, Scenes, read_classes, read_scenes
 from protometry.datamodules.photos.dataset import AUGMENTED, PhotoDataset, PhotoTable
@@ -59,7 +51,10 @@ class BirdTable(PhotoTable):
     @cached_property
     def map_folders(self) -> dict[str, Path | None]:
         """Split -> the folder of its part maps, if there is one."""
-        return {name: None if no_maps(self.folder, name) else self.folder / maps_folder(name) for name in self.scenes}
+        return {
+            name: None if files.no_maps(self.folder, name) else self.folder / files.maps_folder(name)
+            for name in self.scenes
+        }
 
     def part_map(self, row: int) -> Path | None:
         """Where the part map of an image lies; None where its split has none."""
@@ -105,10 +100,10 @@ class FunnyBirdsDataset(PhotoDataset):
         )
         super().__init__(table, transform or PhotoTransform((256, 256)))
         self.frame = self.transform
-        for reason in (no_maps(table.folder, "train"), no_maps(table.folder, "test")):
+        for reason in (files.no_maps(table.folder, "train"), files.no_maps(table.folder, "test")):
             if reason:
                 rank_zero_info(f"{table.folder.name}: {reason}; no masks, boxes and label maps there.")
-        if reason := no_interventions(table.folder, "test"):
+        if reason := files.no_interventions(table.folder, "test"):
             rank_zero_info(f"{table.folder.name}: {reason}; no interventions.")
         assert table.is_test is not None
         self.learn(np.flatnonzero(~table.is_test))
@@ -147,7 +142,7 @@ class FunnyBirdsDataset(PhotoDataset):
         wanted = {*self.sample_ids}
         left_out = {file.sample_id for file in self.table.files} - wanted
         scenes = self.table.scenes.values()
-        return [file for part in scenes for file in check_files(self.table.folder, part, left_out, problems)]
+        return [file for part in scenes for file in files.check_files(self.table.folder, part, left_out, problems)]
 
     def mark(self, row: int, photo: Photo) -> Photo:
         """The label map, and the box that follows from it.
@@ -199,7 +194,7 @@ class FunnyBirdsDataset(PhotoDataset):
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry."""
         folder, source = self.table.folder, "test" if split == "test" else "train"
-        maps = AUGMENTED if split == "train" else no_maps(folder, source) or True
+        maps = AUGMENTED if split == "train" else files.no_maps(folder, source) or True
         return Capabilities(
             soft_targets=True,
             part_points="parts are areas of the label map, not points",
@@ -209,7 +204,7 @@ class FunnyBirdsDataset(PhotoDataset):
             concepts_class=True,
             concepts_image=True,
             concept_certainty=maps,
-            interventions=no_interventions(folder, source) or True,
+            interventions=files.no_interventions(folder, source) or True,
             class_attributes=True,
         )
 
@@ -240,7 +235,7 @@ class FunnyBirdsDataset(PhotoDataset):
         """
         file = self.table.part_map(self._row(i))
         if file is None:
-            reason = no_maps(self.table.folder, self.table.scene(self._row(i))[0].split)
+            reason = files.no_maps(self.table.folder, self.table.scene(self._row(i))[0].split)
             raise ValueError(f"Expected image {self.sample_id(i)} to have a part map, but got: {reason}.")
         part_map = decode_image(file)
         codes = self._in_frame(Photo(part_map, label_map=label_codes(part_map))).label_map
@@ -298,10 +293,10 @@ class FunnyBirdsDataset(PhotoDataset):
 
     def _rendering(self, i: int, drop: Collection[str], objects: Sequence[int]) -> Path:
         scenes, position = self.table.scene(self._row(i))
-        if reason := no_interventions(self.table.folder, scenes.split):
+        if reason := files.no_interventions(self.table.folder, scenes.split):
             raise ValueError(f"Expected image {self.sample_id(i)} to have interventions, but got: {reason}.")
-        name = background_file(objects[0]) if objects else kept_file(self.present(i) - set(drop))
-        return self.table.folder / intervention_folder(scenes, position) / name
+        name = files.background_file(objects[0]) if objects else files.kept_file(self.present(i) - set(drop))
+        return self.table.folder / files.intervention_folder(scenes, position) / name
 
     def _picture(self, path: Path) -> NDArray[np.uint8]:
         return self._in_frame(Photo(decode_image(path))).image

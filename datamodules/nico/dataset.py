@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protometry.datamodules.nico.files import (
-    Look,
-    find_folder,
-    look_at_photos,
-    read_classes,
-    read_photos,
-    warn_left_alone,
-)
+from protometry.datamodules.nico import files
 from protometry.datamodules.nico.hsv_rule import Group
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.problems import Problems
@@ -61,10 +54,10 @@ class NicoDataset(PhotoDataset):
 
 
 def _read(root: str, variant: PhotoVariant, num_workers: int) -> tuple[NicoTable, list[str]]:
-    folder, class_names = find_folder(root), read_classes(root)
-    names = read_photos(folder)
-    looks = dict(zip(names, look_at_photos(folder, names, num_workers), strict=True))
-    warn_left_alone(folder, [name for name, look in looks.items() if look.group is None], "do not decode")
+    folder, class_names = files.find_folder(root), files.read_classes(root)
+    names = files.read_photos(folder)
+    looks = dict(zip(names, files.look_at_photos(folder, names, num_workers), strict=True))
+    files.warn_left_alone(folder, [name for name, look in looks.items() if look.group is None], "do not decode")
     kept = {name: look.group for name, look in looks.items() if look.group and _keeps(look, variant)}
     labels = [class_names.index(nfc(name.split("/")[0])) for name in kept]
     problems = Problems(f"NICO in {folder}", "Replace the photos that do not decode, or move the folder away.")
@@ -85,5 +78,5 @@ def _read(root: str, variant: PhotoVariant, num_workers: int) -> tuple[NicoTable
     return table, context_names
 
 
-def _keeps(look: Look, variant: PhotoVariant) -> bool:
+def _keeps(look: files.Look, variant: PhotoVariant) -> bool:
     return look.published or variant == "paper"

@@ -20,7 +20,7 @@ class TestFindings:
     def test_cub(self, cub_tree):
         data = cub(cub_tree(masks=True))
         result = check_data(data)
-        record = result.record()
+        record = result.record
         assert (record["data"], record["dataset"], record["images"], record["classes"]) == ("Cub200", "cub200", 24, 3)
         assert record["official_images"] == 11788
         assert record["content_sha256"] == data.split_record()["content_sha256"]
@@ -38,14 +38,14 @@ class TestFindings:
 
     def test_sketch_birds_has_no_split_record(self):
         sizes = {"image_size": 32, "train_size": 8, "val_size": 24}
-        first, second = (check_data(SketchBirds("tiny", test_size=size, **sizes)).record() for size in (8, 9))
+        first, second = (check_data(SketchBirds("tiny", test_size=size, **sizes)).record for size in (8, 9))
         assert first["split_sha256"] is first["official_images"] is None
         assert len(first["content_sha256"]) == 64
         assert first["splits"]["val"]["per_class"] == {"min": 3, "max": 3}
         assert first["content_sha256"] != second["content_sha256"]
 
     def test_limit(self):
-        record = check_data(SketchBirds("tiny"), limit=5).record()
+        record = check_data(SketchBirds("tiny"), limit=5).record
         assert record["splits"]["test"]["samples"] == 64
         assert record["splits"]["test"]["checked"] == 5
         assert record["content_sha256"] is None
@@ -53,21 +53,21 @@ class TestFindings:
     def test_several_labels(self):
         sizes = {"image_size": 32, "train_size": 8, "val_size": 8}
         result = check_data(SketchBirds("tiny", task="attributes", **sizes))
-        assert result.record()["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
-        assert result.sheet_tiles()[0].text.endswith(" labels")
+        assert result.record["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
+        assert result.tiles[0].text.endswith(" labels")
 
     def test_workers_find_the_same(self, cub_tree):
         root = cub_tree()
-        assert check_data(cub(root)).record() == check_data(cub(root, num_workers=1)).record()
+        assert check_data(cub(root)).record == check_data(cub(root, num_workers=1)).record
 
     def test_without_validation(self, cub_tree):
-        assert set(check_data(cub(cub_tree(), fold=None)).splits) == {"train", "projection", "test"}
+        assert set(check_data(cub(cub_tree(), fold=None)).record["splits"]) == {"train", "projection", "test"}
 
     def test_without_test_photos(self, tmp_path):
         root = make_cars(tmp_path / "cars")
         (root / "stanford_cars/cars_test_annos_withlabels.mat").unlink()
         result = check_data(Cars196(str(root), scheme="official", image_size=16))
-        assert {split: check.samples for split, check in result.splits.items()} == {
+        assert {split: entry["samples"] for split, entry in result.record["splits"].items()} == {
             **{"train": 10, "projection": 10, "val": 2}
         }
         assert "\nbounding_box       projection, val" in show_check(result)
@@ -76,7 +76,7 @@ class TestFindings:
         data = ImageFolder(str(make_folders(tmp_path / "photos")), scheme="test", image_size=16)
         found = check_data(data)
         assert "no training images: for `evaluate.py run --data`" in show_check(found)
-        record = found.record()
+        record = found.record
         assert list(record["splits"]) == ["test"]
         assert record["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
 
@@ -87,7 +87,7 @@ class TestFindings:
         assert "\npart_points        projection, val, test         training images are augmented" in text
 
     def test_known_hashes(self, shared_data):
-        splits = check_data(cub(shared_data("cub"), verify="none"), limit=6).record()["splits"]
+        splits = check_data(cub(shared_data("cub"), verify="none"), limit=6).record["splits"]
         assert splits["test"]["ids_sha256"].startswith("d985e5ecc228faf3")
         assert splits["val"]["ids_sha256"].startswith("45f77abce92cd4d4")
 

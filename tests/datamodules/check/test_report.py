@@ -28,7 +28,7 @@ def test_the_default_is_named_after_the_data_set(cub_tree, tmp_path, monkeypatch
 def test_findings_and_pictures_are_written_once(tmp_path):
     check = check_data(SketchBirds("tiny"), limit=1)
     write_check(check, tmp_path)
-    assert json.loads((tmp_path / "check.json").read_text()) == check.record()
+    assert json.loads((tmp_path / "check.json").read_text()) == check.record
     with Image.open(tmp_path / "contact_sheet.png") as sheet:
         assert sheet.width > 500
     with pytest.raises(FileExistsError, match=r"check\.json"):

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from protometry.datamodules.cub200.rows import find_folder
 from protometry.datamodules.cub200.tables import read_tables
 from tests.photo_trees import edit, make_awa2
 
@@ -68,9 +67,9 @@ def test_all_findings_in_one_message(cub_tree):
 
 def test_folder_of_another_data_set_with_classes(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds Animals_with"):
-        find_folder(str(make_awa2(tmp_path)))
+        read_tables(str(make_awa2(tmp_path)))
     with pytest.raises(FileNotFoundError, match=r"hold CUB_200_2011/images\.txt, but .* holds JPEGImages, cla"):
-        find_folder(str(tmp_path / "Animals_with_Attributes2"))
+        read_tables(str(tmp_path / "Animals_with_Attributes2"))
 
 
 def test_official_totals_for_all_classes_only(cub_tree):

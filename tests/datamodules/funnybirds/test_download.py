@@ -4,7 +4,7 @@ import zipfile
 import pytest
 
 from protometry.datamodules.funnybirds import FunnyBirds
-from protometry.datamodules.funnybirds import data_module as funnybirds
+from protometry.datamodules.funnybirds import tables as funnybirds
 from protometry.datamodules.photos.download import Archive
 from tests.funnybirds_tree import read_funnybirds as module
 
