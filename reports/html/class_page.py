@@ -14,7 +14,7 @@ from protometry.explanations.decision import against_others
 from protometry.reports.additive import TOLERANCE
 from protometry.reports.explained_model import ExplainedModel
 from protometry.reports.html.contents import Contents, contributions_of
-from protometry.reports.html.errors_page import missing_and_surplus
+from protometry.reports.html.errors_page import false_negatives_and_positives
 from protometry.reports.html.site import Site
 from protometry.reports.scan import Scan
 
@@ -37,7 +37,7 @@ class ClassSheet:
         logit: mean, the sum of all contributions where they add up.
         against: what the logit is compared with.
         confusions: other class, number of images, and the units that contribute most to it there; none if multilabel.
-        mistakes: if multilabel, images that lack the label in the prediction, and images with it as a surplus.
+        mistakes: if multilabel, the numbers of false negatives and false positives of the label.
     """
 
     label: int
@@ -119,7 +119,7 @@ def class_sheet(explained: ExplainedModel, outputs: Scan, label: int) -> ClassSh
         logit=logit,
         against="the mean over classes" if threshold is None else "the threshold",
         confusions=_confusions(explained, outputs, label, wrong) if threshold is None else [],
-        mistakes=None if threshold is None else missing_and_surplus(outputs, label),
+        mistakes=None if threshold is None else false_negatives_and_positives(outputs, label),
     )
 
 

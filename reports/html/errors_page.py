@@ -49,13 +49,13 @@ def most_confused(outputs: Scan, wrong: Sequence[int]) -> list[tuple[int, int, i
 
 
 def most_mistaken(outputs: Scan) -> list[tuple[int, int, int]]:
-    """Labels, with the number of images in which each is missing and in which it is surplus, the most first."""
-    counts = [(label, *missing_and_surplus(outputs, label)) for label in range(outputs.logits.shape[1])]
+    """Labels, with their numbers of false negatives and false positives, the most first."""
+    counts = [(label, *false_negatives_and_positives(outputs, label)) for label in range(outputs.logits.shape[1])]
     return sorted((each for each in counts if sum(each[1:])), key=lambda each: (-sum(each[1:]), each))[:PAIRS]
 
 
-def missing_and_surplus(outputs: Scan, label: int) -> tuple[int, int]:
-    """The number of images that show a label that is not predicted, and that do not show it although it is."""
+def false_negatives_and_positives(outputs: Scan, label: int) -> tuple[int, int]:
+    """In how many images a label is missed, and in how many it is predicted although they do not show it."""
     pairs = [(label in truth, label in said) for truth, said in zip(outputs.labels, outputs.predictions, strict=True)]
     return pairs.count((True, False)), pairs.count((False, True))
 
@@ -71,7 +71,7 @@ def _ahead(outputs: Scan, row: int) -> list[tuple[str, str]]:
 def _margin(outputs: Scan, row: int) -> float:
     """Logit of the predicted class minus the true one's; if multilabel, how far any is from its side of the threshold.
 
-    The label farthest from its side counts, missing or surplus.
+    The label farthest from its side counts, a false negative or a false positive.
     """
     logits, truth = outputs.logits[row], list(outputs.labels[row])
     if outputs.threshold is None:
