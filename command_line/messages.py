@@ -25,8 +25,8 @@ def counted(number: int, noun: str) -> str:
         >>> counted(1, "epoch"), counted(4000, "training image"), counted(2, "box")
         ('1 epoch', '4,000 training images', '2 boxes')
     """
-    ending = "" if number == 1 else "es" if noun.endswith(("s", "x")) else "s"
-    return f"{number:,} {noun}{ending}"
+    plural = f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def in_words(seconds: float | None) -> str:

@@ -125,7 +125,9 @@ class Capabilities:
         """
         check_choice("flag", flag, [f.name for f in fields(self)])
         value = getattr(self, flag)
-        return None if value is True else str(value) if value else "not available"
+        if value is True:
+            return None
+        return str(value or "not available")
 
 
 @dataclass(frozen=True)

@@ -120,10 +120,10 @@ class Splits:
                 f"Expected the parts of the split to be disjoint and complete, but got {len(twice)} ids in two parts "
                 f"and {len(named)} ids for {len(population.ids)} samples. Remove `split_file` to make the split again."
             )
-        test, val = set(self.test), set(self.val[fold] if fold is not None else [])
+        part_of = dict.fromkeys(self.val[fold] if fold is not None else [], "val") | dict.fromkeys(self.test, "test")
         parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
         for index, name in enumerate(population.ids):
-            parts["test" if name in test else "val" if name in val else "train"].append(index)
+            parts[part_of.get(name, "train")].append(index)
         if self.scheme != "test":  # which keeps every sample for test
             population.require_per_class(1, [population.ids[i] for i in parts["train"]], "in the training part")
         return parts

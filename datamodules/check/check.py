@@ -60,8 +60,8 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
     name = type(data).__name__
     problems = Problems(f"the data of {name}", "Replace the files named above, or list their ids in `exclude`.")
     record = data.split_record()
-    entries: dict[str, dict[str, Any]] = {}
-    labels: dict[str, dict[str, int]] = {}
+    entries: dict[Split, dict[str, Any]] = {}
+    labels: dict[Split, dict[str, int]] = {}
     tiles: list[Tile] = []
     for split in _parts(data, record):
         entries[split], labels[split], examples = _check_split(data, split, limit, problems)

@@ -29,17 +29,12 @@ class Tile:
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draw samples in rows, see :func:`protometry.datamodules.plot.plot_sample`.
 
-    Raises:
-        ValueError: if there are no samples.
-
     Example:
         >>> from protometry.datamodules import SketchBirds
         >>> sample = SketchBirds("tiny").dataset("test")[0]
         >>> contact_sheet([Tile(sample, "test/00000", "bird 0")] * 7).size
         (1194, 462)
     """
-    if not tiles:
-        raise ValueError("Expected argument `tiles` to hold samples, but got none.")
     columns = min(COLUMNS, len(tiles))
     rows = math.ceil(len(tiles) / columns)
     size = (columns * (TILE + GAP) + GAP, rows * (TILE + CAPTION + GAP) + GAP)

@@ -90,7 +90,9 @@ class SketchBirds(ImageDataModule):
         self.task = task
         self.scene_seed = scene_seed
         self._numbers = numbers
-        self._targets: Targets = "attributes" if task == "attributes" else "soft" if part_removal else "label"
+        self._targets: Targets = "soft" if part_removal else "label"
+        if task == "attributes":
+            self._targets = "attributes"
         self._class_table, _, self._tables = class_tables(numbers.num_birds, numbers.variants, scene_seed)
 
     @property

@@ -19,22 +19,10 @@ from protometry.command_line.parser import StrictParser
         (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
         (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
         (RuntimeError("Expected a finite loss,\nbut got nan."), 2, "error: Expected a finite loss, but got nan.\n"),
-        (
-            OSError(errno.ENOSPC, "No space left", "a.csv"),
-            2,
-            "error: [Errno 28] No space left: 'a.csv'. Free some space",
-        ),
-        (
-            PermissionError(errno.EACCES, "Denied", "runs"),
-            2,
-            "error: [Errno 13] Denied: 'runs'. Make the folder writable",
-        ),
+        (OSError(errno.ENOSPC, "No space", "a.csv"), 2, "error: [Errno 28] No space: 'a.csv'. Free some space"),
+        (PermissionError(errno.EACCES, "Denied", "runs"), 2, "error: [Errno 13] Denied: 'runs'. Make the folder wri"),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
-        (
-            RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:4085."),
-            2,
-            "error: Another process of this run has ended: it printed an error, was stopped, or was",
-        ),
+        (RuntimeError("[gloo/pair.cc:561] Connection closed by peer"), 2, "error: Another process of this run has end"),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
 )

@@ -1,5 +1,3 @@
-import gzip
-
 import numpy as np
 import pytest
 import torch
@@ -108,15 +106,6 @@ class TestRealTables:
         visible = [*range(33), 44, 45, *range(64, 78)]
         assert [numbered[i] for i in visible] == list(VISIBLE)
         assert (binary == whole[:, visible]).all()
-
-    def test_lists(self, shared_data):
-        folder = shared_data("awa2")
-        names = [line.split()[1] for line in (folder / "classes.txt").read_text().splitlines()]
-        lists = [(folder / name).read_text().split() for name in ("trainvalclasses.txt", "testclasses.txt")]
-        assert [len(part) for part in lists] == [40, 10]
-        assert sorted(lists[0] + lists[1]) == sorted(names)
-        packed = [(folder / name).read_bytes() for name in ("image_label_PS.txt.gz", "test_seen_PS.txt.gz")]
-        assert [len(gzip.decompress(content).splitlines()) for content in packed] == [31440, 5882]
 
     def test_missing_photos(self, shared_data):
         with pytest.raises(FileNotFoundError, match=r" JPEGImages/ is missing; it is part of AwA2-data\.zip"):

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy.io import loadmat, savemat
+from scipy.io import savemat
 
 from protometry.datamodules.cars196 import Cars196, Cars196Dataset, read_cars
 from tests.photo_trees import CORNERS, make_cars, make_cars_in_one, save_annotations
@@ -144,11 +144,6 @@ class TestRealTables:
         assert (photos.sample_ids[0], tables.labels[0]) == ("cars_train/00001.jpg", 13)
         assert tables.boxes[0].tolist() == [38, 115, 568, 374]
         assert "Ram C/V Cargo Van Minivan 2012" in tables.class_names
-
-    def test_test_list_of_the_devkit(self, shared_data):
-        rows = loadmat(shared_data("stanford_cars") / "cars_test_annos.mat", squeeze_me=True)["annotations"]
-        assert len(rows) == 8041
-        assert "class" not in rows.dtype.names
 
     def test_errors(self, shared_data):
         root = shared_data("stanford_cars")

@@ -324,13 +324,8 @@ class TestFiles:
         assert flags >= {"data.image_size", "data.num_workers", "data.augmentation", "data.exclude"}
         choose = ArgumentParser()
         choose.add_subclass_arguments(ImageDataModule, "data", required=True)
-        words = [
-            f"--data={made.kind}",
-            f"--data.root={root}",
-            "--data.batch_size=5",
-            "--data.exclude=[x]",
-            "--data.seed=7",
-        ]
+        words = [f"--data={made.kind}", f"--data.root={root}"]
+        words += ["--data.batch_size=5", "--data.exclude=[x]", "--data.seed=7"]
         again = type(data)(**choose.parse_args(words).data.init_args)
         assert (again.batch_size, again.exclude, again.root, again.seed) == (5, ["x"], str(root), 7)
 

@@ -58,12 +58,8 @@ def test_the_config_of_a_run_is_checked_as_it_trains(tmp_path):
     """Another data set takes over what the config says of splits, and ``fit`` refuses it just so."""
     data = "data: {class_path: Cub200, init_args: {scheme: official}}"
     (tmp_path / "run.yaml").write_text(f"model: {{class_path: x.Y}}\ntrainer: {{accelerator: cpu}}\n{data}")
-    flags = [
-        "--config",
-        str(tmp_path / "run.yaml"),
-        "--data=ImageFolder",
-        f"--data.root={make_folders(tmp_path / 'a')}",
-    ]
+    root = make_folders(tmp_path / "a")
+    flags = [f"--config={tmp_path / 'run.yaml'}", "--data=ImageFolder", f"--data.root={root}"]
     with pytest.raises(ValueError, match="`scheme` to be 'cv70', as the image folder has no official split"):
         main(["check", *flags, f"--out={tmp_path / 'out'}"])
     main(["check", *flags, f"--out={tmp_path / 'out'}", "--data.scheme=cv70", "--data.image_size=16"])
@@ -78,17 +74,9 @@ def test_the_config_of_a_run_is_checked_as_it_trains(tmp_path):
             "error: FILE: Expected `data` to name a subclass of ImageDataModule, but got settings without a "
             "`class_path`. They go behind a config that has it: `python train.py fit --config a.yaml --config b.yaml`.",
         ),
-        (
-            "data: {root: x}",
-            [],
-            "without a `class_path`. Put `--data CLASS` or a config that has it in front, or add it",
-        ),
+        ("data: {root: x}", [], "Put `--data CLASS` or a config that has it in front, or add it"),
         ("limit: 3", ["--data.root=x"], "without a `class_path`. Put `--data CLASS` or a config that has it in front."),
-        (
-            "data: {class_path: protometry.datamodules.ImageDataModule}",
-            [],
-            "but protometry.datamodules.ImageDataModule is abstract",
-        ),
+        ("data: {class_path: ImageDataModule}", [], "but ImageDataModule is abstract"),
     ],
 )
 def test_settings_of_no_class(text, flags, said, tmp_path, monkeypatch, capsys):

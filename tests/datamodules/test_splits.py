@@ -4,7 +4,6 @@ import unicodedata
 import warnings
 
 import pytest
-import torch
 
 from protometry.datamodules.splits import (
     Population,
@@ -139,11 +138,6 @@ def test_class_weights_without_training_samples():
     assert class_weights([], 2).tolist() == [1, 1]
 
 
-def test_class_weights_by_hand():
-    # n = 6, K = 3: 6/(3*3), 6/(3*2), 6/(3*1)
-    torch.testing.assert_close(class_weights([0, 0, 0, 1, 1, 2], 3), torch.tensor([2 / 3, 1.0, 2.0]))
-
-
 def saved(tmp_path, splits, **changes):
     path = tmp_path / "split.json"
     path.write_text(json.dumps({**splits.record(), **changes}))
@@ -164,14 +158,8 @@ class TestFile:
     @pytest.mark.parametrize(
         ("other", "message"),
         [
-            (
-                population(ids=["a", "b", *[str(i + 1) for i in range(2, 30)]]),
-                "but 2 are gone, such as '1', and 2 are new, such as 'a'",
-            ),
-            (
-                population((10, 12)),
-                r"there when split\.json was written, but 8 are gone, such as '(2[3-9]|30)'\. Restore",
-            ),
+            (population(ids=["a", "b", *map(str, range(3, 31))]), "but 2 are gone, such as '1', and 2 are new, .* 'a'"),
+            (population((10, 12)), r"there when split\.json was written, but 8 are gone, such as '(2[3-9]|30)'\. R"),
             (population((12, 10, 8)), "but some are in other classes"),
             (population(dataset="birds"), "a split of birds, but got one of toy"),
         ],

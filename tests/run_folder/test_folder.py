@@ -15,13 +15,7 @@ from protometry.run_folder.names import check_name, run_name
 @pytest.mark.parametrize(
     ("model", "data", "fold", "seed", "name"),
     [
-        (
-            "protometry.lightning_modules.ProtoPNet",
-            "protometry.datamodules.Cub200",
-            0,
-            0,
-            "cub200/protopnet-fold0-seed0",
-        ),
+        ("protometry.lightning_modules.PIPNet", "protometry.datamodules.Cub200", 0, 0, "cub200/pipnet-fold0-seed0"),
         ("ProtoPNet", "mine.SketchBirds", None, 7, "sketchbirds/protopnet-seed7"),
     ],
 )
@@ -98,11 +92,7 @@ RUN = ("run/config.yaml", "run/checkpoints/best.ckpt")
     ("names", "name", "said"),
     [
         (["run/config.yaml"], "run", "without files of a run, but .*/run holds config.yaml"),
-        (
-            ["run/metrics.csv", "run/checkpoints/best.ckpt"],
-            "run",
-            ".* holds checkpoints/best.ckpt, metrics.csv. Name",
-        ),
+        (["run/metrics.csv", "run/checkpoints/best.ckpt"], "run", ".* checkpoints/best.ckpt, metrics.csv. Name"),
         (RUN, "run/sub", "outside of other runs, but .*/run/sub lies in the run .*/run. Name another"),
         (RUN, "run/checkpoints", "outside of other runs, but .*/run/checkpoints lies in the run .*/run. Name another"),
         (RUN, ".", "without other runs, but .* holds the run .*/run. Name another with `--experiment NAME` or `--runs"),
@@ -164,11 +154,7 @@ def test_equal_settings(model, data, path):
         (changed(MODEL, preset="fast"), DATA, "model.preset: 'sketch' in the run, 'fast' requested"),
         (changed(MODEL, phases=None), DATA, "model.phases: {'warm': {'epochs': 1}} in the run, None requested"),
         (MODEL, changed(DATA, fold=None), "data.fold: 0 in the run, None requested"),
-        (
-            MODEL,
-            DATA | {"class_path": "protometry.datamodules.SketchBirds"},
-            "data: protometry.datamodules.Cub200 in the run, protometry.datamodules.Sk",
-        ),
+        (MODEL, DATA | {"class_path": "protometry.datamodules.Nico"}, "data: .*Cub200 in the run, .*Nico requested"),
         (changed(MODEL, preset="x"), changed(DATA, fold=1), "model.preset.*; data.fold: 0 in the run, 1 reque"),
     ],
 )

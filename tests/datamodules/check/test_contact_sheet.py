@@ -1,7 +1,6 @@
 """Samples stand in rows, each with a caption that fits."""
 
 import numpy as np
-import pytest
 import torch
 
 from protometry.datamodules.check.contact_sheet import CAPTION, COLUMNS, GAP, TILE, Tile, contact_sheet
@@ -30,8 +29,3 @@ def test_long_and_foreign_names_fit():
 def test_names_of_several_lines_are_written_in_one():
     drawn = [np.asarray(sheet(1, name, name)) for name in ("an\nant", "an ant")]
     assert (drawn[0] == drawn[1]).all()
-
-
-def test_no_samples():
-    with pytest.raises(ValueError, match="`tiles` to hold samples, but got none"):
-        sheet(0)

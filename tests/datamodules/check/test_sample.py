@@ -5,7 +5,6 @@ import torch
 
 from protometry.datamodules import SketchBirds
 from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
-from protometry.datamodules.splits import SPLITS
 
 NAN = float("nan")
 
@@ -17,14 +16,6 @@ def birds():
 
 def problems(birds, sample, split="test"):
     return sample_problems(sample, birds.capabilities(split), field_sizes(birds))
-
-
-@pytest.mark.parametrize("options", [{}, {"part_removal": 0.0}, {"image_size": (48, 80)}])
-def test_right_samples(options):
-    birds = SketchBirds("tiny", **options)
-    for split in SPLITS:
-        dataset = birds.dataset(split)
-        assert [text for i in range(0, 64, 16) for text in problems(birds, dataset[i], split)] == []
 
 
 def replaced(key, value):
@@ -93,10 +84,6 @@ def test_wrong_samples(birds, change, text):
     (result, *more) = problems(birds, change(birds.dataset("test")[0]))
     assert text in result
     assert not more
-
-
-def test_a_flag_without_its_field(birds):
-    assert "`object_mask` is announced but missing" in problems(birds, birds.dataset("train")[0], "test")
 
 
 def test_same_sample(birds):

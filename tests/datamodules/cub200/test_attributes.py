@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protometry.datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
-from protometry.datamodules.cub200.concepts import FIXED, majority_votes, part_groups, part_of_concept, select_concepts
+from protometry.datamodules.cub200.concepts import FIXED, majority_votes, part_of_concept, select_concepts
 from protometry.datamodules.cub200.tables import read_tables
 from tests.photo_trees import edit
 
@@ -139,20 +139,6 @@ class TestFiles:
         assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
         np.testing.assert_allclose(attributes.continuous[2, :3], [0.2, 0.7, 0.2])
 
-    def test_row_order_of_the_names_does_not_matter(self, cub_tree):
-        root = cub_tree()
-        names = root / "attributes.txt"
-        names.write_text("".join(reversed(names.read_text().splitlines(keepends=True))))
-        attributes = read_attributes(read_tables(str(root)))
-        assert attributes.names[:2] == ["has_bill_shape::v0", "has_back_color::v1"]
-
-    def test_names_count_from_one(self, cub_tree):
-        root = cub_tree()
-        names = root / "attributes.txt"
-        names.write_text(names.read_text().replace("1 has_bill_shape", "0 has_bill_shape", 1))
-        with pytest.raises(ValueError, match=r"attributes\.txt, row 1: expected the ids 1\.\.312, .* got '0 has"):
-            read_attributes(read_tables(str(root)))
-
     def test_reasons(self, cub_tree):
         folder = cub_tree() / "CUB_200_2011"
         assert attributes_missing(folder) is None
@@ -192,7 +178,3 @@ def test_parts_of_concepts():
     assert [part_of_concept(f"has_{name}::x", groups) for name in names] == [0, 1, 2, 2, 2, 4]
     others = ["size", "shape", "upperparts_color", "underparts_color", "primary_color", "crown_color"]
     assert {part_of_concept(f"has_{name}::x", groups) for name in others} == {-1}
-
-
-def test_part_groups():
-    assert part_groups(["left leg", "nape", "right leg"]) == (["leg", "nape"], [0, 1, 0])

@@ -140,13 +140,6 @@ class TestArguments:
         with pytest.raises(FileNotFoundError, match=r"there is none at .*`download: true`"):
             _ = module(tmp_path / "none").num_classes
 
-    def test_class_names_are_those_of_the_setup(self, cub_tree):
-        root = cub_tree()
-        data = module(root)
-        data.setup()
-        (root / "CUB_200_2011/classes.txt").write_text("1 other\n2 names\n")
-        assert data.class_names == ["001.Bird_0", "002.Bird_1", "003.Bird_2"]
-
 
 class TestPrepare:
     def test_missing_image(self, cub_tree):

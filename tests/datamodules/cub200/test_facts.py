@@ -163,24 +163,6 @@ def test_vote_rule(shared_data):
     assert 100 <= len(data.tables.concept_names) <= 120  # the published 112 come from another division of the photos
 
 
-def test_class_table(shared_data):
-    path = shared_data("cub") / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt"
-    table = np.loadtxt(path)
-    assert table.shape == (200, 312)
-    assert (table.min(), table.max()) == (0, 100)
-    for threshold, kept, of_fixed in ((50, 108, 104), (45, 118, 110), (40, 132, 112)):
-        chosen = set(np.flatnonzero((table >= threshold).sum(axis=0) >= 10).tolist())
-        assert (len(chosen), len(chosen & set(FIXED))) == (kept, of_fixed)
-
-
-def test_flags(data):
-    flags = data.capabilities("test")
-    assert flags.missing("object_mask") == "no segmentations/ under root"
-    assert flags.missing("concepts_image") == "no attributes/image_attribute_labels.txt under root"
-    assert flags.missing("concept_certainty") == flags.missing("concepts_image")
-    assert flags.missing("part_points") is flags.missing("concepts_class") is flags.missing("bounding_box") is None
-
-
 def test_points_lie_in_the_boxes_of_the_frame(data):
     dataset = data.dataset("test")
     for i in range(0, len(dataset), 60):

@@ -174,15 +174,6 @@ class TestSplit:
         assert len(module(tree, fold=None).dataset("train")) == 24
         torch.testing.assert_close(data.class_weights, torch.ones(8))
 
-    def test_images_that_are_left_out_need_not_be_there(self, funnybirds_tree):
-        root = funnybirds_tree()
-        name = module(root).dataset("test").sample_ids[1]
-        (root / name).write_bytes(b"")
-        data = module(root, exclude=[name])
-        data.prepare_data()
-        assert name not in data.dataset("test").sample_ids
-        assert len(data.dataset("test")) == 3
-
 
 class TestPrepare:
     def test_changed_table_is_compared_with_verified_maps_again(self, funnybirds_tree):
@@ -216,10 +207,3 @@ class TestFlags:
             assert flags[split].missing("soft_targets") is flags[split].missing("concepts_image") is None
             for sample in list_of(data.dataset(split)):
                 assert set(sample) == TRAINING_KEYS | (SPATIAL_KEYS if split == "test" else set())
-
-    def test_interventions_exist_for_test_images_only(self, tree):
-        data = module(tree)
-        assert data.capabilities("test").missing("interventions") is None
-        for split in ("train", "projection", "val"):
-            reason = data.capabilities(split).missing("interventions")
-            assert reason == "interventions are rendered for test images only"

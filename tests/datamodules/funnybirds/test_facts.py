@@ -118,15 +118,6 @@ class TestLarge:
             hidden += int((sample["concept_certainty"][tail] == 1).all())
         assert hidden == 7
 
-    def test_flags(self, large):
-        flags = large.capabilities("test")
-        assert flags.missing("interventions") == "no test_interventions/ under root"
-        assert flags.missing("label_map") is large.capabilities("projection").missing("label_map") is None
-        birds = large.dataset("test")
-        assert (birds.intervene(0) == birds.image(0)).all()
-        with pytest.raises(ValueError, match="no test_interventions/ under root"):
-            birds.intervene(0, drop=["beak"])
-
 
 class TestSmall:
     def test_counts(self, small):
@@ -161,11 +152,6 @@ class TestSmall:
         visible = visible_pixels(small.dataset("test"))
         hidden = {part: (pixels == 0).sum() for part, pixels in visible.items() if (pixels == 0).any()}
         assert hidden == {"beak": 2, "tail": 1}
-
-    def test_flags(self, small):
-        assert small.capabilities("test").missing("interventions") is None
-        assert small.capabilities("test").missing("label_map") is None
-        assert small.capabilities("projection").missing("label_map") == "no train_part_map/ under root"
 
     def test_intervention_files(self, small):
         folder = small.photos.table.folder / "test_interventions"

@@ -94,14 +94,8 @@ class TestCheckFiles:
         [
             ("test/0/000001.png", r"test/0 should hold 2 images according to dataset_test\.json, but misses 1 of them"),
             ("test_part_map/1/000002.png", r"test_part_map/1 should hold 1 images .* the first is 000002\.png"),
-            (
-                "test_interventions/0/000000/body_eye_wing.png",
-                r"test_interventions/0/000000 should hold 32 images .* misses 1 of them; the first is body_eye_wing",
-            ),
-            (
-                "test_interventions/1/000002/background_interventions/1.png",
-                r"000002/background_interventions should hold 2 images .* misses 1 of them; the first is 1\.png",
-            ),
+            ("test_interventions/0/000000/body_eye_wing.png", "0/000000 should hold 32 .* the first is body_eye_wing"),
+            ("test_interventions/1/000002/background_interventions/1.png", "should hold 2 .* the first is 1.png"),
         ],
     )
     def test_missing(self, tree, scenes, name, message):
@@ -150,10 +144,6 @@ class TestCheckFiles:
 
 
 class TestPartMap:
-    def test_sound(self, tmp_path):
-        for color in ((255, 255, 0), (204, 204, 205), (0, 0, 0)):
-            assert part_map(tmp_path / "map.png", color).fault("decode") == ""
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -192,9 +182,4 @@ class TestPartMap:
         file.image.write_bytes(b"")
         assert file.fault("decode") == ""
         file.image.unlink()
-        assert file.fault("decode") == ""
-
-    def test_opaque_rgba_is_read_like_rgb(self, tmp_path):
-        file = part_map(tmp_path / "map.png", (255, 255, 253))
-        Image.open(file.path).convert("RGBA").save(file.path)
         assert file.fault("decode") == ""

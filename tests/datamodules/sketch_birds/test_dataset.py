@@ -129,11 +129,6 @@ def test_implements_the_intervention_interface(large):
     assert large.target_set(7) == {7}
 
 
-def test_no_intervention_is_the_image(large):
-    for i in range(5):
-        assert (large.intervene(i) == large.image(i)).all()
-
-
 def changed_outside(large, i, codes, **change):
     """Changed pixels, and the ones outside the 5x5-dilated mask of ``codes``."""
     changed = (large.intervene(i, **change) != large.image(i)).any(axis=-1)

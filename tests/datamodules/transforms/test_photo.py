@@ -58,31 +58,6 @@ class TestGeometry:
         assert photo.visible.tolist() == [True, False, True]
         assert photo.box.tolist() == [18, 8, 22, 12]  # floor(36/2), floor(16/2), ceil(45/2)-1, ceil(25/2)-1
 
-    def test_letterbox_by_hand(self):
-        # 90x60 -> 45x30, padded to 45x45 with 7 rows above and 8 below
-        image = np.full((60, 90, 3), 255, np.uint8)
-        photo = PhotoTransform((45, 45), "letterbox")(Photo(image, box=np.array([0, 0, 89, 59], np.float32)))
-        filled = np.nonzero(photo.image.all(axis=(1, 2)))[0]
-        assert len(filled) == 30
-        assert photo.box.tolist() == [0, filled[0], 44, filled[-1]]
-
-    def test_shorter_crop_by_hand(self):
-        # 90x60 -> 45x30, then columns 7..36 (7 or 8 are cut on the left)
-        photo = PhotoTransform((30, 30), "shorter_crop")(annotated())
-        left = 20.25 - photo.points[0, 0]
-        assert left in (7, 8)
-        assert photo.points[0, 1] == pytest.approx(10.25)
-        assert photo.visible.tolist() == [True, False, False]  # the last point leaves the frame
-        assert photo.points[2].tolist() == [0, 0]
-        assert photo.box.tolist() == [18 - left, 8, 22 - left, 12]
-
-    def test_center_crop_pads_small_photos(self):
-        photo = PhotoTransform((80, 100), "center_crop")(annotated())
-        x, y = photo.points[0].astype(int)
-        assert photo.image.shape == (80, 100, 3)
-        assert photo.object_mask.sum() == 81
-        assert photo.object_mask[y, x]
-
     @pytest.mark.parametrize("geometry", ["center_crop", "shorter_crop"])
     def test_box_outside_the_frame(self, geometry):
         # the frame shows columns 15..74 of 90 in either way
@@ -125,27 +100,6 @@ class TestGeometry:
             assert box[1] == int(y0) * 32 // int(height)
             assert box[2] == -(-(int(x1) + 1) * 48 // int(width)) - 1
             assert box[3] == -(-(int(y1) + 1) * 32 // int(height)) - 1
-
-    def test_masks_take_the_centre_pixel(self):
-        # nearest would take the first pixel of each pair; 8 -> 4 keeps 1 3 5 7 (centre rounded up)
-        labels = np.tile(np.arange(8, dtype=np.uint8), (8, 1))
-        photo = PhotoTransform((4, 4))(Photo(np.zeros((8, 8, 3), np.uint8), label_map=labels))
-        assert photo.label_map[0].tolist() == [1, 3, 5, 7]
-
-    def test_label_codes_survive(self):
-        labels = np.random.default_rng(0).choice(np.array([0, 5, 33, 255], np.uint8), (60, 90))
-        for geometry in GEOMETRIES:
-            photo = PhotoTransform((50, 50), geometry)(Photo(noise(), label_map=labels))
-            assert set(np.unique(photo.label_map)) <= {0, 5, 33, 255}
-
-    def test_filters(self):
-        # columns 0 255 0 255 ...: the area filter averages to 127.5, sampling one pixel of each four does not
-        image = np.zeros((64, 64, 3), np.uint8)
-        image[:, ::4] = 255
-        area = PhotoTransform((16, 16), variant="paper")(Photo(image)).image
-        linear = PhotoTransform((16, 16), variant="quanproto")(Photo(image)).image
-        assert np.abs(area.astype(int) - 64).max() <= 1
-        assert (linear == 0).all()
 
     def test_points_outside_keep_their_row(self):
         points = np.array([[200, 5], [5, 5], [-3, 5]], np.float32)
