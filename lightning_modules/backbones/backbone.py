@@ -290,10 +290,10 @@ def _check(options: BackboneOptions) -> None:
     known = list(BackboneOptions.__annotations__)
     if not options.keys() <= set(known):
         raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {list(options)}.")
+    name = options.get("name")
     if "class_path" in options:
-        name, own, where = options["class_path"], {"class_path", "init_args", "weights", "output_stride"}, "a module"
+        own, where = {"class_path", "init_args", "weights", "output_stride"}, "a module"
     else:
-        name = options.get("name")
         library = name.partition("/")[0] if isinstance(name, str) and "/" in name else None
         names = get_args(BackboneName)
         if name not in names and library not in LIBRARIES:
@@ -305,7 +305,7 @@ def _check(options: BackboneOptions) -> None:
             )
         own = {"name", "init_args", "weights", "output_stride", "until"} if library else set(known)
         own -= set() if library else {"class_path", "init_args"}
-        where = f"networks of {library}" if library else name
+        where = f"networks of {library}" if library else str(name)
     if foreign := [key for key in options if key not in own | {"normalization"}]:
         raise ValueError(
             f"Expected argument `backbone` of {where} to have keys of {sorted(own)}, but got {foreign[0]!r}."

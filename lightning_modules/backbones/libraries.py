@@ -43,9 +43,11 @@ class TimmGrid(nn.Module):
         ValueError: if there is no such layer, or the tokens cannot be laid out as a grid.
     """
 
+    model: Any
+
     def __init__(self, model: nn.Module, image_size: tuple[int, int], until: str | None = None) -> None:
         super().__init__()
-        self.model: Any = model
+        self.model = model
         self.nhwc = getattr(model, "output_fmt", "NCHW") == "NHWC"
         self.layer: int | None = None
         self.is_grid = until is None
@@ -121,7 +123,7 @@ def timm_network(
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     sized = {"img_size": image_size} if config is not None and config.fixed_input_size else {}
     with _as_value_errors(f"timm/{name}", weights):
-        model = timm.create_model(name, pretrained=weights == PRETRAINED, num_classes=0, **{**sized, **init_args})
+        model: Any = timm.create_model(name, pretrained=weights == PRETRAINED, num_classes=0, **{**sized, **init_args})
     statistics = {"mean": list(model.pretrained_cfg["mean"]), "std": list(model.pretrained_cfg["std"])}
     whole = {f"model.{key}" for key in model.state_dict()}
     net = TimmGrid(model, image_size, until)
@@ -201,7 +203,7 @@ def _as_value_errors(name: str, weights: str | None) -> Iterator[None]:
         ) from error
 
 
-def _as_timm_names_them(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _as_timm_names_them(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The entries of a file in timm's names, of its present or former form or of the authors', without the classifier.
 
     timm converts former and foreign files with a function beside each architecture, which also resamples embeddings of
@@ -209,7 +211,7 @@ def _as_timm_names_them(model: nn.Module, state: Mapping[str, Tensor]) -> dict[s
     """
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     state = dict(state) if convert is None else convert(dict(state), model)
-    classifiers: Any = model.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
+    classifiers = model.pretrained_cfg.get("classifier") or ()
     classifiers = (classifiers,) if isinstance(classifiers, str) else classifiers
     heads = tuple(f"{head}." for head in classifiers)
     return {f"model.{key}": value for key, value in state.items() if not key.startswith(heads)}
@@ -225,7 +227,7 @@ def _as_in_grid(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tens
 
 def _last_grid(model: nn.Module) -> str:
     """The last operation before pooling and classifier."""
-    _, names = get_graph_node_names(model)
+    names: list[str] = get_graph_node_names(model)[1]
     return list(takewhile(lambda name: not name.startswith(_BEHIND), names))[-1]
 
 

@@ -45,7 +45,7 @@ def shape_of_features(net: nn.Module, image_size: tuple[int, int]) -> tuple[int,
             "`tokens[:, 1:].transpose(1, 2).unflatten(2, (h, w))`."
         )
     _, channels, rows, cols = features.shape
-    if channels == rows != cols or (channels, rows) == _scaled(image_size, channels) != (rows, cols):
+    if _is_grid(channels, rows, image_size) and not _is_grid(rows, cols, image_size):
         raise ValueError(
             f"Expected a backbone to return features (B, D, h, w), but {type(net).__name__} returns "
             f"{tuple(features.shape)}, which looks like (B, h, w, D). Wrap it in a module that returns "
@@ -87,5 +87,5 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _scaled(image_size: tuple[int, int], rows: int) -> tuple[int, int]:
-    return rows, round(rows * image_size[1] / image_size[0])
+def _is_grid(rows: int, cols: int, image_size: tuple[int, int]) -> bool:
+    return cols == round(rows * image_size[1] / image_size[0])

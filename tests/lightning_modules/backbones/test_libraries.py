@@ -1,0 +1,280 @@
+"""Networks of timm and torchvision, and modules of one's own: features, geometry, weights, and what is refused."""
+
+from __future__ import annotations
+
+import timm
+import torch
+from pytest import fixture, mark, param, raises
+from safetensors.torch import save_file
+from torch import nn
+from torchvision.models import get_model
+
+from protometry.lightning_modules import ProtoPNet, load_model
+from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.backbones.receptive_field import measured_fields
+from protometry.lightning_modules.backbones.sections import backbone_sections
+from tests.lightning_modules.backbones.test_weights import BACKBONES
+from tests.lightning_modules.test_load import saved
+
+SWIN = {"embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4)}
+TINY = {  # options, image size, channels, grid, whether a cell sees the whole image
+    "ViT": ({"name": "timm/test_vit"}, (80, 96), 64, (5, 6), True),
+    "ViT with registers": ({"name": "timm/test_vit", "init_args": {"reg_tokens": 4}}, (64, 64), 64, (4, 4), True),
+    "block of a ViT": ({"name": "timm/test_vit", "until": "blocks.1"}, (64, 64), 64, (4, 4), True),
+    "Swin": ({"name": "timm/swin_tiny_patch4_window7_224", "init_args": SWIN}, (112, 112), 48, (14, 14), False),
+    "squeeze-and-excite": ({"name": "timm/test_efficientnet"}, (96, 64), 256, (3, 2), True),
+    "ResNet": ({"name": "timm/test_resnet"}, (160, 96), 96, (5, 3), False),
+    "stage of a ResNet": ({"name": "timm/test_resnet", "until": "layer2"}, (96, 64), 48, (12, 8), False),
+    "ConvNeXt": ({"name": "timm/test_convnext"}, (96, 64), 64, (3, 2), True),
+    "traced": ({"name": "torchvision/resnet18"}, (96, 64), 512, (3, 2), True),
+    "traced stage": ({"name": "torchvision/resnet18", "until": "layer2"}, (160, 64), 128, (20, 8), False),
+    "torchvision's ViT": ({"name": "torchvision/vit_b_32"}, (64, 64), 768, (2, 2), True),
+}  # fmt: skip
+
+
+class Patches(nn.Module):
+    """Two layers of squares that do not overlap."""
+
+    def __init__(self, width: int = 8, form: str = "grid") -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, width, 4, stride=4), nn.Conv2d(width, width, 2, stride=2)
+        self.form = form
+
+    def forward(self, images):
+        features = self.second(self.first(images).relu())
+        forms = {
+            "grid": lambda: features,
+            "last": lambda: features.permute(0, 2, 3, 1),
+            "tokens": lambda: features.flatten(2).transpose(1, 2),
+            "batch": lambda: features - features.mean(0),
+            "list": lambda: [features],
+        }
+        return forms[self.form]()
+
+
+PATCHES = f"{Patches.__module__}.Patches"
+
+
+@fixture(params=TINY)
+def tiny(request):
+    options, size, *expected = TINY[request.param]
+    torch.manual_seed(0)
+    return build_backbone(options, size).eval(), size, *expected
+
+
+def test_grid_and_what_a_cell_sees(tiny):
+    backbone, size, channels, grid, whole = tiny
+    geometry = backbone.geometry(size)
+    assert backbone(torch.rand(2, 3, *size)).shape == (2, channels, *grid)
+    assert (backbone.out_channels, geometry.grid, geometry.sees_everything()) == (channels, grid, whole)
+
+
+def test_pixels_outside_the_field_change_nothing(tiny):
+    """And those at its sides do, for some image."""
+    backbone, size, _, (rows, cols), _ = tiny
+    images = torch.rand(8, 3, *size)
+    for row, col in ((0, 0), (rows // 2, cols // 2), (rows - 1, cols - 1)):
+        x0, y0, x1, y1 = backbone.geometry(size).cell_box(row, col, "receptive_field")
+        inside = torch.zeros(size, dtype=torch.bool)
+        inside[y0 : y1 + 1, x0 : x1 + 1] = True
+        with torch.no_grad():
+            before = backbone(images)[:, :, row, col]
+            assert torch.equal(backbone(torch.where(inside, images, 0.5))[:, :, row, col], before)
+
+
+@mark.parametrize(("name", "until"), [("sketch", None), ("resnet18", "layer2"), ("mobilenet_v2", "features.6"),
+                                      ("bagnet17", None), ("vgg19", "features.18"),
+                                      ("convnext_tiny", "features.3")])  # fmt: skip
+def test_measured_fields_are_those_of_convolution_arithmetic(name, until):
+    backbone = build_backbone({"name": name} | ({"until": until} if until else {}))
+    geometry = backbone.geometry((104, 72))
+    rows, cols = measured_fields(backbone.net, geometry.image, geometry.grid)
+    boxes = [geometry.cell_box(row, 0, "receptive_field") for row in range(geometry.grid[0])]
+    assert rows == [(y0, y1) for _, y0, _, y1 in boxes]
+    boxes = [geometry.cell_box(0, col, "receptive_field") for col in range(geometry.grid[1])]
+    assert cols == [(x0, x1) for x0, _, x1, _ in boxes]
+
+
+def test_measuring_leaves_weights_statistics_and_randomness_alone():
+    backbone = build_backbone({"name": "timm/test_resnet"}, (64, 64))
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    state = torch.get_rng_state()
+    backbone.geometry((64, 64)).cell_box(0, 0, "receptive_field")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+    assert backbone.net.training
+
+
+def test_tokens_lie_where_their_patches_do():
+    """After the last norm, and without class and register tokens."""
+    backbone = build_backbone({"name": "timm/test_vit", "init_args": {"reg_tokens": 4}}, (64, 96)).eval()
+    images = torch.rand(2, 3, 64, 96)
+    tokens = backbone.net.model.forward_features(backbone.normalize(images))[:, 5:]
+    torch.testing.assert_close(backbone(images), tokens.transpose(1, 2).unflatten(2, (4, 6)))
+
+
+def test_normalization_is_that_of_the_weights():
+    assert build_backbone({"name": "timm/test_vit"}, (64, 64)).normalize.mean.flatten().tolist() == [0.5] * 3
+    plain = build_backbone({"name": "timm/test_vit", "normalization": "none"}, (64, 64))
+    assert plain.normalize.std.flatten().tolist() == [1.0] * 3
+
+
+def test_sections_follow_the_blocks(tiny):
+    backbone, *_ = tiny
+    sections = backbone_sections(backbone)
+    assert list(sections)[-1] == "backbone_last"
+    assert [id(p) for section in sections.values() for p in section] == [id(p) for p in backbone.net.parameters()]
+
+
+def test_sections_of_a_vision_transformer():
+    backbone = build_backbone({"name": "timm/test_vit"}, (64, 64))
+    names = {id(parameter): name for name, parameter in backbone.net.named_parameters()}
+    firsts = {section: names[id(members[0])] for section, members in backbone_sections(backbone).items()}
+    assert firsts == {
+        "stem": "model.cls_token",
+        "backbone_early": "model.blocks.2.norm1.weight",
+        "backbone": "model.blocks.3.norm1.weight",
+        "backbone_last": "model.blocks.5.norm1.weight",
+    }
+
+
+# -- output stride -----------------------------------------------------------------------------------------------------
+@mark.parametrize("name", ["mobilenet_v2", "resnet18", "torchvision/resnet18", "timm/mobilenetv2_035"])
+def test_every_second_cell_is_the_cell_it_was(name):
+    torch.manual_seed(0)
+    plain = build_backbone({"name": name}, (128, 96)).double().eval()
+    finer = build_backbone({"name": name, "output_stride": 16}, (128, 96)).double().eval()
+    finer.load_state_dict(plain.state_dict())
+    images = torch.rand(1, 3, 128, 96, dtype=torch.float64)
+    with torch.no_grad():
+        coarse, fine = plain(images), finer(images)
+    assert fine.shape[2:] == finer.geometry((128, 96)).grid == (8, 6)
+    torch.testing.assert_close(fine[:, :, ::2, ::2], coarse)
+    boxes = [b.geometry((128, 96)).cell_box(r, r, "receptive_field") for b, r in ((plain, 1), (finer, 2))]
+    assert boxes[0] == boxes[1]
+
+
+@mark.parametrize(("options", "message"), [
+    ({"name": "timm/test_vit", "output_stride": 8}, "a layer goes from 1 to 16 pixels a cell"),
+    ({"name": "densenet169", "output_stride": 16}, "average pooling has no dilation"),
+    ({"name": "convnext_tiny", "output_stride": 2}, "a layer goes from 1 to 4 pixels a cell"),
+    ({"name": "sketch", "output_stride": 16}, "its grid is 32×32"),
+    ({"name": "sketch", "output_stride": 12}, "null, 1, 2, 4, 8, 16 or 32, but got 12"),
+])  # fmt: skip
+def test_strides_that_a_network_cannot_have(options, message):
+    with raises(ValueError, match=message):
+        build_backbone(options, (64, 64))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+@mark.parametrize(("options", "message"), [
+    ({"name": "timm/test_vitt"}, r"a network of timm, but got 'timm/test_vitt'\. Did you mean"),
+    ({"name": "torchvision/resnet19"}, r"a network of torchvision, but .* Did you mean"),
+    ({"name": "keras/resnet"}, "'timm/NAME' or 'torchvision/NAME', but got 'keras/resnet'"),
+    ({"name": "timm/test_vit", "until": "blocks.9"}, r"`backbone.until` to be null or one of \['blocks.0'"),
+    ({"name": "torchvision/resnet18", "until": "layer9"}, r"`backbone.until` to be null or one of \['conv1'"),
+    ({"name": "torchvision/vit_b_32", "until": "encoder"}, "`backbone.until` to be null for torchvision/vit_b_32"),
+    ({"name": "timm/test_vit", "init_args": {"depht": 2}}, "`backbone.init_args` to suit timm/test_vit, .*depht"),
+    ({"name": "timm/test_vit", "strides": "reduced"}, "of networks of timm to have keys of .*, but got 'strides'"),
+    ({"name": "resnet18", "init_args": {}}, "of resnet18 to have keys of .*, but got 'init_args'"),
+    ({"class_path": PATCHES, "width": 8}, "of a module to have keys of .*, but got 'width'"),
+    ({"class_path": PATCHES, "init_args": {"size": 1}}, "can be imported and made with .*size"),
+    ({"class_path": "no_package.Net"}, "can be imported .*No module named 'no_package'"),
+    ({"class_path": "collections.OrderedDict"}, "gives a OrderedDict"),
+    ({"class_path": PATCHES, "init_args": {"form": "last"}}, r"looks like \(B, h, w, D\).*permute\(0, 3, 1, 2\)"),
+    ({"class_path": PATCHES, "init_args": {"form": "tokens"}}, r"returns \(1, 48, 8\).*unflatten"),
+    ({"class_path": PATCHES, "init_args": {"form": "list"}}, "returns a list"),
+    ({"class_path": PATCHES, "init_args": {"form": "batch"}}, "change with the other images of a batch"),
+])  # fmt: skip
+def test_what_is_no_backbone(options, message):
+    with raises(ValueError, match=f"(?s){message}"):
+        build_backbone(options, (64, 48))
+
+
+def test_images_of_another_size_are_refused():
+    options, size, *_ = TINY["Swin"]
+    with raises(ValueError, match=r"`image_size` to suit the backbone, but \(128, 128\) gives AssertionError"):
+        build_backbone(options, size).geometry((128, 128))
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+@mark.parametrize("ending", ["pth", "safetensors"])
+@mark.parametrize(("options", "network"), [
+    ({"name": "timm/test_vit"}, lambda: timm.create_model("test_vit", img_size=64)),
+    ({"name": "timm/test_resnet", "until": "layer2"}, lambda: timm.create_model("test_resnet")),
+    ({"name": "torchvision/mobilenet_v3_small"}, lambda: get_model("mobilenet_v3_small")),
+    ({"class_path": PATCHES}, Patches),
+])  # fmt: skip
+def test_files_of_the_network_and_of_the_backbone(options, network, ending, tmp_path):
+    write = save_file if ending == "safetensors" else torch.save
+    state = {name: value + 1 for name, value in network().state_dict().items()}
+    write(state, tmp_path / f"network.{ending}")
+    backbone = build_backbone({**options, "weights": str(tmp_path / f"network.{ending}")}, (64, 64))
+    kept = {name.removeprefix("model.").removeprefix("graph."): v for name, v in backbone.net.state_dict().items()}
+    assert kept
+    assert all(torch.equal(value, state[name]) for name, value in kept.items())
+    own = {name: value.contiguous() for name, value in backbone.state_dict().items()}
+    write(own, tmp_path / f"backbone.{ending}")
+    again = build_backbone({**options, "weights": str(tmp_path / f"backbone.{ending}")}, (64, 64))
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), backbone.parameters(), strict=True))
+
+
+def test_a_file_with_a_missing_entry_is_refused(tmp_path):
+    """timm's own loader would keep random values for it."""
+    state = timm.create_model("test_vit", img_size=64).state_dict()
+    del state["blocks.1.norm1.weight"]
+    torch.save(state, tmp_path / "part.pth")
+    with raises(ValueError, match=r"of timm/test_vit or of the backbone, (?s:.)*blocks\.1\.norm1\.weight"):
+        build_backbone({"name": "timm/test_vit", "weights": str(tmp_path / "part.pth")}, (64, 64))
+
+
+def test_positions_are_resampled_to_the_size_of_the_images(tmp_path):
+    state = timm.create_model("test_vit", img_size=160).state_dict()
+    torch.save(state, tmp_path / "large.pth")
+    options = {"name": "timm/test_vit", "weights": str(tmp_path / "large.pth")}
+    assert torch.equal(build_backbone(options, (160, 160)).net.model.pos_embed, state["pos_embed"])
+    assert build_backbone(options, (64, 96)).net.model.pos_embed.shape[1] == 1 + 4 * 6
+
+
+def test_pretrained_weights_that_cannot_be_fetched(monkeypatch):
+    monkeypatch.setattr("timm.create_model", lambda *_, **options: 1 / 0 if options["pretrained"] else None)
+    with raises(FileNotFoundError, match=r"cached or can be fetched, but got 'pretrained' \(ZeroDivisionError"):
+        build_backbone({"name": "timm/test_vit", "weights": "pretrained"}, (64, 64))
+
+
+@mark.skipif(not BACKBONES.is_dir(), reason=f"{BACKBONES} is absent; set PROTOMETRY_DATA to the data folder")
+def test_real_weights_give_the_features_of_timm():
+    file = BACKBONES / "tf_efficientnet_lite0_imagenet.pt"
+    backbone = build_backbone({"name": "timm/tf_efficientnet_lite0", "weights": str(file)}).eval()
+    model = timm.create_model("tf_efficientnet_lite0").eval()
+    model.load_state_dict(torch.load(file, weights_only=True))
+    images = torch.rand(1, 3, 224, 224)
+    torch.testing.assert_close(backbone(images), model.forward_features((images - 0.5) / 0.5))
+
+
+# -- modules of one's own ----------------------------------------------------------------------------------------------
+def test_a_module_handed_over_comes_back_from_a_checkpoint(tmp_path):
+    images = torch.rand(2, 3, 64, 64)
+    model = ProtoPNet(num_classes=3, image_size=(64, 64), backbone=Patches(width=12)).eval()
+    path = saved(model, tmp_path / "x.ckpt")
+    assert model.hparams["backbone"] == {"class_path": PATCHES}
+    assert not any(isinstance(value, nn.Module) for value in model.hparams.values())
+    again = load_model(path, allow_classes=["tests"], backbone=Patches(width=12))
+    assert torch.equal(again(images).logits, model(images).logits)
+    with raises(ValueError, match="allow it with `--allow_classes tests`"):
+        load_model(path)
+    with raises(ValueError, match="Expected weights of ProtoPNet"):
+        load_model(path, allow_classes=["tests"])
+
+
+def test_a_module_by_its_import_path(tmp_path):
+    options = {"class_path": PATCHES, "init_args": {"width": 12}}
+    model = ProtoPNet(num_classes=3, image_size=(64, 64), backbone=options).eval()
+    again = load_model(saved(model, tmp_path / "x.ckpt"), allow_classes=["tests"])
+    assert torch.equal(again(torch.ones(1, 3, 64, 64)).logits, model(torch.ones(1, 3, 64, 64)).logits)
+
+
+@mark.parametrize("name", [param(name, marks=[mark.slow]) for name in timm.list_models("test_*")])
+def test_every_small_network_of_timm(name):
+    backbone = build_backbone({"name": f"timm/{name}"}, (160, 160)).eval()
+    assert backbone(torch.rand(1, 3, 160, 160)).shape[2:] == backbone.geometry((160, 160)).grid
