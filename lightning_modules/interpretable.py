@@ -70,11 +70,10 @@ class InterpretableModule(LightningModule, ABC):
         num_concepts: int = 0,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(logger=False, ignore=["backbone"])
+        self.save_hyperparameters(logger=False, ignore=["backbone"] if isinstance(backbone, nn.Module) else None)
         self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
-        self.hparams["backbone"] = (
-            {"class_path": class_path_of(backbone)} if isinstance(backbone, nn.Module) else backbone
-        )
+        if isinstance(backbone, nn.Module):
+            self.hparams["backbone"] = {"class_path": class_path_of(backbone)}
         check_at_least("num_classes", num_classes, 2)
         check_at_least("num_concepts", num_concepts, 0)
         if preset not in self.presets:

@@ -11,6 +11,7 @@ COMMANDS = {
     "train": ("train any model on any data set", "protometry.scripts.train"),
     "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
+    "backbones": ("list networks to build a model on", "protometry.lightning_modules.backbones"),
     "studies": ("plan, build, serve, simulate and analyse human studies", "protometry.studies"),
     "sweeps": ("train and evaluate many runs from one file", "protometry.sweeps"),
 }

@@ -25,7 +25,6 @@ def files(folder):
         ("--modle.preset=sketch", "modle.preset"),
         ("--data.batch_size=many", "Expected a <class 'int'>. Got value: many"),
         ("--model=protometry.lightning_modules.ProtoPnet", "Did you mean 'protometry.lightning_modules.ProtoPNet'?"),
-        ("--model.backbone={name: resnet19}", "resnet50.*Got value: resnet19"),
         ("--data.preset=smal", "'full'.*Got value: smal. Did you mean 'small'"),
         ("--model.phases={warm: {epoch: 1}}", "Unexpected keys: {'epoch'}"),
         ("--model.phases={warm: {epochs: 1, epochs: 2}}", "Expected every key once, but `epochs` appears twice"),
@@ -52,6 +51,7 @@ def test_what_the_parser_refuses(argument, message, tmp_path, capsys):
     [
         ("--model.preset=orignal", r"`preset` to be one of \[.*'original', .*got 'orignal'. Did you mean 'original'"),
         ("--model.preset=null", "Expected argument `preset` to be one of .*'original', .*but got None."),
+        ("--model.backbone={name: resnet19}", "`backbone.name` to be one of .*Did you mean 'resnet18'"),
         ("--model.phases={warmup: {epochs: 1}}", "Expected `phases.warmup` to be one of .*'warm'.*or a new phase"),
         ("--model.phases={warm: {losses: {clst: 1}}}", "`phases.warm.losses` to use only .*'cluster'.*got .'clst'"),
         ("--model.phases={warm: {trainable: {body: 1}}}", "`phases.warm.trainable` to use .*'backbone'.*got .'body'"),

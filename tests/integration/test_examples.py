@@ -13,6 +13,7 @@ SAYS = {  # the first words of a line
     "explain_photo": "The same as a picture",
     "human_study": "prototypes - photos",
     "own_data": "['disc', 'square'] {'train': 16, 'val': 4, 'test': 20}",
+    "own_backbone": "squares: maps (50, 6, 8), cell (1, 2) sees columns 32 to 47 and rows 16 to 31",
     "own_metric": "own/score_margin",
     "own_model": "continuity/plc",
     "train_and_evaluate": "alignment/on_object",

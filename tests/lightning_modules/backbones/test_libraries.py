@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import timm
 import torch
-from pytest import fixture, mark, param, raises
 from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import get_model
@@ -55,7 +55,7 @@ class Patches(nn.Module):
 PATCHES = f"{Patches.__module__}.Patches"
 
 
-@fixture(params=TINY)
+@pytest.fixture(params=TINY)
 def tiny(request):
     options, size, *expected = TINY[request.param]
     torch.manual_seed(0)
@@ -82,7 +82,7 @@ def test_pixels_outside_the_field_change_nothing(tiny):
             assert torch.equal(backbone(torch.where(inside, images, 0.5))[:, :, row, col], before)
 
 
-@mark.parametrize(("name", "until"), [("sketch", None), ("resnet18", "layer2"), ("mobilenet_v2", "features.6"),
+@pytest.mark.parametrize(("name", "until"), [("sketch", None), ("resnet18", "layer2"), ("mobilenet_v2", "features.6"),
                                       ("bagnet17", None), ("vgg19", "features.18"),
                                       ("convnext_tiny", "features.3")])  # fmt: skip
 def test_measured_fields_are_those_of_convolution_arithmetic(name, until):
@@ -139,7 +139,7 @@ def test_sections_of_a_vision_transformer():
 
 
 # -- output stride -----------------------------------------------------------------------------------------------------
-@mark.parametrize("name", ["mobilenet_v2", "resnet18", "torchvision/resnet18", "timm/mobilenetv2_035"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "torchvision/resnet18", "timm/mobilenetv2_035"])
 def test_every_second_cell_is_the_cell_it_was(name):
     torch.manual_seed(0)
     plain = build_backbone({"name": name}, (128, 96)).double().eval()
@@ -154,7 +154,7 @@ def test_every_second_cell_is_the_cell_it_was(name):
     assert boxes[0] == boxes[1]
 
 
-@mark.parametrize(("options", "message"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"name": "timm/test_vit", "output_stride": 8}, "a layer goes from 1 to 16 pixels a cell"),
     ({"name": "densenet169", "output_stride": 16}, "average pooling has no dilation"),
     ({"name": "convnext_tiny", "output_stride": 2}, "a layer goes from 1 to 4 pixels a cell"),
@@ -162,12 +162,12 @@ def test_every_second_cell_is_the_cell_it_was(name):
     ({"name": "sketch", "output_stride": 12}, "null, 1, 2, 4, 8, 16 or 32, but got 12"),
 ])  # fmt: skip
 def test_strides_that_a_network_cannot_have(options, message):
-    with raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message):
         build_backbone(options, (64, 64))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-@mark.parametrize(("options", "message"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"name": "timm/test_vitt"}, r"a network of timm, but got 'timm/test_vitt'\. Did you mean"),
     ({"name": "torchvision/resnet19"}, r"a network of torchvision, but .* Did you mean"),
     ({"name": "keras/resnet"}, "'timm/NAME' or 'torchvision/NAME', but got 'keras/resnet'"),
@@ -187,19 +187,19 @@ def test_strides_that_a_network_cannot_have(options, message):
     ({"class_path": PATCHES, "init_args": {"form": "batch"}}, "change with the other images of a batch"),
 ])  # fmt: skip
 def test_what_is_no_backbone(options, message):
-    with raises(ValueError, match=f"(?s){message}"):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         build_backbone(options, (64, 48))
 
 
 def test_images_of_another_size_are_refused():
     options, size, *_ = TINY["Swin"]
-    with raises(ValueError, match=r"`image_size` to suit the backbone, but \(128, 128\) gives AssertionError"):
+    with pytest.raises(ValueError, match=r"`image_size` to suit the backbone, but \(128, 128\) gives AssertionError"):
         build_backbone(options, size).geometry((128, 128))
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
-@mark.parametrize("ending", ["pth", "safetensors"])
-@mark.parametrize(("options", "network"), [
+@pytest.mark.parametrize("ending", ["pth", "safetensors"])
+@pytest.mark.parametrize(("options", "network"), [
     ({"name": "timm/test_vit"}, lambda: timm.create_model("test_vit", img_size=64)),
     ({"name": "timm/test_resnet", "until": "layer2"}, lambda: timm.create_model("test_resnet")),
     ({"name": "torchvision/mobilenet_v3_small"}, lambda: get_model("mobilenet_v3_small")),
@@ -224,7 +224,7 @@ def test_a_file_with_a_missing_entry_is_refused(tmp_path):
     state = timm.create_model("test_vit", img_size=64).state_dict()
     del state["blocks.1.norm1.weight"]
     torch.save(state, tmp_path / "part.pth")
-    with raises(ValueError, match=r"of timm/test_vit or of the backbone, (?s:.)*blocks\.1\.norm1\.weight"):
+    with pytest.raises(ValueError, match=r"of timm/test_vit or of the backbone, (?s:.)*blocks\.1\.norm1\.weight"):
         build_backbone({"name": "timm/test_vit", "weights": str(tmp_path / "part.pth")}, (64, 64))
 
 
@@ -238,11 +238,11 @@ def test_positions_are_resampled_to_the_size_of_the_images(tmp_path):
 
 def test_pretrained_weights_that_cannot_be_fetched(monkeypatch):
     monkeypatch.setattr("timm.create_model", lambda *_, **options: 1 / 0 if options["pretrained"] else None)
-    with raises(FileNotFoundError, match=r"cached or can be fetched, but got 'pretrained' \(ZeroDivisionError"):
+    with pytest.raises(FileNotFoundError, match=r"cached or can be fetched, but got 'pretrained' \(ZeroDivisionError"):
         build_backbone({"name": "timm/test_vit", "weights": "pretrained"}, (64, 64))
 
 
-@mark.skipif(not BACKBONES.is_dir(), reason=f"{BACKBONES} is absent; set PROTOMETRY_DATA to the data folder")
+@pytest.mark.skipif(not BACKBONES.is_dir(), reason=f"{BACKBONES} is absent; set PROTOMETRY_DATA to the data folder")
 def test_real_weights_give_the_features_of_timm():
     file = BACKBONES / "tf_efficientnet_lite0_imagenet.pt"
     backbone = build_backbone({"name": "timm/tf_efficientnet_lite0", "weights": str(file)}).eval()
@@ -261,9 +261,9 @@ def test_a_module_handed_over_comes_back_from_a_checkpoint(tmp_path):
     assert not any(isinstance(value, nn.Module) for value in model.hparams.values())
     again = load_model(path, allow_classes=["tests"], backbone=Patches(width=12))
     assert torch.equal(again(images).logits, model(images).logits)
-    with raises(ValueError, match="allow it with `--allow_classes tests`"):
+    with pytest.raises(ValueError, match="allow it with `--allow_classes tests`"):
         load_model(path)
-    with raises(ValueError, match="Expected weights of ProtoPNet"):
+    with pytest.raises(ValueError, match="Expected weights of ProtoPNet"):
         load_model(path, allow_classes=["tests"])
 
 
@@ -274,7 +274,7 @@ def test_a_module_by_its_import_path(tmp_path):
     assert torch.equal(again(torch.ones(1, 3, 64, 64)).logits, model(torch.ones(1, 3, 64, 64)).logits)
 
 
-@mark.parametrize("name", [param(name, marks=[mark.slow]) for name in timm.list_models("test_*")])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow]) for name in timm.list_models("test_*")])
 def test_every_small_network_of_timm(name):
     backbone = build_backbone({"name": f"timm/{name}"}, (160, 160)).eval()
     assert backbone(torch.rand(1, 3, 160, 160)).shape[2:] == backbone.geometry((160, 160)).grid
