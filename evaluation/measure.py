@@ -71,7 +71,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     result = {
         "schema": SCHEMA,
         **request.identity,
-        **describe(request, datamodule, codec_versions()),
+        **describe(request, module.backbone.name, datamodule, codec_versions()),
         "training": recorded_training(trained.path, trained.checkpoint),
         "metrics": evaluation.metrics,
         "skipped": evaluation.skipped,

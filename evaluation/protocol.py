@@ -34,14 +34,14 @@ def refuse_unfit(request: Request, num_classes: int, datamodule: Any) -> None:
         raise ValueError(f"Expected {whose} a validation split, but it has none.")
 
 
-def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[str, Any]:
+def describe(request: Request, backbone: str, datamodule: Any, codecs: dict[str, str]) -> dict[str, Any]:
     """Model, data and protocol of an evaluation, as ``metrics.json`` has them."""
     checkpoint = request.trained.checkpoint
     model, trained = checkpoint["hyper_parameters"], checkpoint["datamodule_hyper_parameters"]
     settings, released = datamodule.hparams, checkpoint.get("released")
     selection = "best validation score" if request.trained.path.stem == "best" else "last epoch"
     unseen = arguments_with(type(datamodule), Effect.NONE, Effect.TRAINING) | ELSEWHERE
-    evaluation, backbone = request.engine.evaluation, model.get("backbone") or {"name": "sketch"}
+    evaluation, weights = request.engine.evaluation, (model.get("backbone") or {}).get("weights")
     # what `auto` was resolved to
     divided = {"scheme": datamodule.split_record()["scheme"]} if "scheme" in settings else {}
     return {
@@ -50,8 +50,8 @@ def describe(request: Request, datamodule: Any, codecs: dict[str, str]) -> dict[
         "fold": trained.get("fold"),
         "explainer": evaluation.explainer,
         "protocol": {
-            "backbone": backbone["name"],
-            "weights": backbone.get("weights") and Path(backbone["weights"]).name,  # wherever the file lay
+            "backbone": backbone,
+            "weights": weights and Path(weights).name,  # wherever the file lay
             "crop": getattr(datamodule, "crop", None),
             "image_size": list(datamodule.image_size),
             "augmentation": UNRECORDED if released else trained.get("augmentation"),

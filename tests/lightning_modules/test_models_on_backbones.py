@@ -39,7 +39,7 @@ def test_from_the_first_step_to_the_last_metric(name, backbone, tmp_path):
     members = [id(p) for group in model.parameter_groups().values() for p in group]
     assert sorted(members) == sorted(id(p) for p in model.parameters())
     model.plan = model.plan.override({phase.name: {"epochs": 1} for phase in model.plan.phases})
-    tiny_trainer(limit_train_batches=1, limit_val_batches=1).fit(model, datamodule=data)
+    tiny_trainer(limit_train_batches=1, limit_val_batches=1, default_root_dir=tmp_path).fit(model, datamodule=data)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
     again = load_model(saved(model, tmp_path / "x.ckpt"), allow_classes=["tests"])
