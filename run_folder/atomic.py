@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file such that a kill leaves either the old or the new content; of several writers, the last one's.
+    """Write a file such that a kill leaves either the old or the new content.
 
     Args:
         path: the file; its folder is made if it is not there.
         content: the new content, a text in UTF-8.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.part")
     try:
         part.write_bytes(content if isinstance(content, bytes) else content.encode())
         part.replace(path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.command_line.user_path import user_path
-from protometry.run_folder.atomic import write_atomic
 
 
 def cache_folder() -> Path:
@@ -35,7 +35,12 @@ def recall(path: Path) -> bytes | None:
 
 def remember(path: Path, content: bytes) -> None:
     """Write a cache file in one step; a cache folder that cannot be written only costs the time to compute again."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        write_atomic(path, content)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)  # half of it on a full disk
         rank_zero_warn(f"The cache folder cannot be written ({error}): set PROTOMETRY_CACHE to a writable folder.")
