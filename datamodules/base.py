@@ -20,7 +20,7 @@ from protometry.datamodules.matching import Matched
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.continuity import ContinuityVariant
-from protometry.datamodules.views import SecondView, Stratified, TwoViews
+from protometry.datamodules.views import Augmentations, SecondView, Stratified, TwoViews
 from protometry.run_folder.settings import Effect
 
 MOST_WORKERS = 1024  # processes; more bring a machine down
@@ -66,6 +66,9 @@ class ImageDataModule(LightningDataModule, ABC):
         eval_batch_size: images per process and evaluation step; ``batch_size`` if None.
         num_workers: loader processes.
         seed: seed of order and augmentation (linked to ``seed_everything``).
+        fixed_augmentations: number of augmentations of each training image, which epochs show in turn; a new one in
+            every epoch if None.
+        cache: folder for the features of a frozen backbone, which are then computed once; None keeps none.
 
     Raises:
         ValueError: if a number is too small or too large, or ``image_size`` has not one or two.
@@ -73,13 +76,15 @@ class ImageDataModule(LightningDataModule, ABC):
 
     official_images: int | None = None  # of the whole data set, where it is known
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
         image_size: int | tuple[int, int] = 224,
         batch_size: Annotated[int, Effect.TRAINING] = 64,
         eval_batch_size: Annotated[int | None, Effect.NONE] = None,
         num_workers: Annotated[int, Effect.NONE] = 0,
         seed: Annotated[int, Effect.TRAINING] = 0,
+        fixed_augmentations: Annotated[int | None, Effect.TRAINING] = None,
+        cache: Annotated[str | None, Effect.NONE] = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -88,6 +93,7 @@ class ImageDataModule(LightningDataModule, ABC):
             ("eval_batch_size", 1 if eval_batch_size is None else eval_batch_size, 1),
             ("num_workers", num_workers, 0),
             ("seed", seed, 0),
+            ("fixed_augmentations", 1 if fixed_augmentations is None else fixed_augmentations, 1),
         )
         for name, value, least in least_values:
             if value is None or value < least:  # a config may say null
@@ -105,6 +111,8 @@ class ImageDataModule(LightningDataModule, ABC):
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
         self.seed = seed
+        self.fixed_augmentations = fixed_augmentations
+        self.cache = cache
         self.loading = Loading()
 
     def configure_loaders(self, **changes: Any) -> None:
@@ -209,7 +217,17 @@ class ImageDataModule(LightningDataModule, ABC):
         """As :meth:`test_dataloader`."""
         return self.test_dataloader()
 
-    def _loader(self, split: Split, limit: int | None = None) -> ImageLoader:
+    def repeated_dataloaders(self) -> list[ImageLoader]:
+        """Loaders of the images that training sees again and again, each once over all processes.
+
+        They are those of validation, of projection and, unless every epoch augments them in another way, of training.
+        """
+        validation = [self._loader("val")] if self.has_validation else []
+        augmentations = self.fixed_augmentations or int(self.fixed_training_images)
+        training = [self._loader("train", augmentations=augmentations)] if augmentations else []
+        return [*validation, self._loader("projection"), *training]
+
+    def _loader(self, split: Split, limit: int | None = None, augmentations: int = 0) -> ImageLoader:
         dataset: ImageDataset = self.dataset(split)
         if self.loading.classes is not None:
             dataset = Matched(dataset, self.loading.classes, self.capabilities(split).multi_label is True)
@@ -218,13 +236,15 @@ class ImageDataModule(LightningDataModule, ABC):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":
             dataset = TwoViews(dataset, self.seed)
+        if augmentations:
+            dataset = Augmentations(dataset, augmentations)
         rank, world_size, device = 0, 1, CPU
         if self.trainer:
             rank, world_size = self.trainer.global_rank, self.trainer.world_size
             device = self.trainer.strategy.root_device
-        training = split == "train"
+        training = split == "train" and not augmentations
         sampler = (
-            EpochSampler(dataset, self._epoch, self.seed, rank, world_size)
+            EpochSampler(dataset, self._epoch, self.seed, rank, world_size, self.fixed_augmentations)
             if training
             else ExactSampler(dataset, rank, world_size)
         )
@@ -234,7 +254,7 @@ class ImageDataModule(LightningDataModule, ABC):
             batch_size=self.batch_size if training else self.eval_batch_size,
             sampler=sampler,
             num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0 and split in ("train", "val"),
+            persistent_workers=self.num_workers > 0 and (training or split == "val"),
         )
 
     def _epoch(self) -> int:

@@ -241,6 +241,7 @@ class EpochSampler(DistributedSampler[Any]):
 
     Args:
         epoch: called at the start of each pass.
+        augmentations: number of augmentations that epochs show in turn; one for every epoch if None.
 
     Example:
         >>> first = list(EpochSampler(range(4), lambda: 3, seed=0))
@@ -251,15 +252,23 @@ class EpochSampler(DistributedSampler[Any]):
     """
 
     def __init__(
-        self, dataset: Sized, epoch: Callable[[], int], seed: int = 0, rank: int = 0, world_size: int = 1
+        self,
+        dataset: Sized,
+        epoch: Callable[[], int],
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        augmentations: int | None = None,
     ) -> None:
         super().__init__(cast("Dataset[Any]", dataset), world_size, rank, shuffle=True, seed=seed)
         self._length = len(dataset)
         self._epoch = epoch
+        self._augmentations = augmentations
 
     def __iter__(self) -> Iterator[Any]:
         epoch = self._epoch()
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         order = torch.randperm(self._length, generator=generator)
         padded = order[torch.arange(self.total_size) % self._length]
-        return iter([(epoch, index) for index in padded[self.rank :: self.num_replicas].tolist()])
+        shown = epoch if self._augmentations is None else epoch % self._augmentations
+        return iter([(shown, index) for index in padded[self.rank :: self.num_replicas].tolist()])

@@ -1,4 +1,4 @@
-"""Wrappers of data sets: some of the samples, a second view for continuity, two views for training."""
+"""Wrappers of data sets: some samples, a second view for continuity, two views or some augmentations for training."""
 
 from __future__ import annotations
 
@@ -98,6 +98,18 @@ class SecondView(Chosen):
         pairs = zip(images, batch["sample_key"].tolist(), strict=True)
         views = [continuity_view(image, key, self.seed, self.variant) for image, key in pairs]
         return {**batch, "second_view": torch.stack(views)}
+
+
+class Augmentations(Chosen):
+    """A training data set in which the first ``count`` augmentations of each image, as in these epochs, are samples."""
+
+    def __init__(self, dataset: ImageDataset, count: int) -> None:
+        self.dataset, self.rows = dataset, [*range(len(dataset))] * count
+
+    def batch(self, indices: Sequence[Index]) -> Batch:
+        """Some augmentations."""
+        positions = [epoch_and_position(index)[1] for index in indices]
+        return self.dataset.batch([divmod(position, len(self.dataset)) for position in positions])
 
 
 class TwoViews(Chosen):

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from protometry.callbacks.phases.concepts import fit_concepts
 from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
+from protometry.callbacks.phases.features import keep_features
 from protometry.callbacks.phases.head import fit_head, refuse_unsolvable
 from protometry.callbacks.phases.percentiles import concept_percentiles
 from protometry.callbacks.phases.projection import project
@@ -78,6 +79,7 @@ class PhaseSchedule(Callback):
         self.entered = False
         self.parked: dict[str, dict[str, Any]] = {}
         self.ended: dict[int, int] = {}
+        self._keeping: int | None = None  # the phase for which features of the backbone are kept, if it has any
         self._previous: tuple[Tensor, torch.Event | None, list[str], int] | None = None
         self._module: InterpretableModule | None = None
         self._trainer: Trainer | None = None
@@ -140,6 +142,7 @@ class PhaseSchedule(Callback):
         index, epoch = model_of(pl_module).phases().locate(trainer.current_epoch)
         if begins := index != self.index or not self.entered:
             self._switch(trainer, pl_module, index)
+        self._keep_features(trainer, pl_module, index)
         cast(InterpretableModule, pl_module).apply_modes()
         keep_scores(trainer, pl_module, model_of(pl_module).phases().phases[index].epochs - epoch, begins=begins)
         pl_module.log("phase", float(index), rank_zero_only=True)
@@ -149,6 +152,7 @@ class PhaseSchedule(Callback):
         if index != self.index:
             self._park(trainer, plan)
         broadcast_buffers(module)
+        self._keep_features(trainer, module, index)
         self._run(plan.phases[index].on_enter, trainer, module, trainer.global_step)
         assert_equal_over_ranks(module, plan.phases[index].name)  # before the wrap, which would copy rank 0's over
         self.index, self.entered = index, True
@@ -159,6 +163,17 @@ class PhaseSchedule(Callback):
         trainer.strategy.setup_optimizers(trainer)
         self._unpark(trainer, plan.phases[index])
         start_over(trainer)
+
+    def _keep_features(self, trainer: Trainer, module: LightningModule, index: int) -> None:
+        """Once per phase, and again after a resume."""
+        if self._keeping != index:
+            cast(InterpretableModule, module).enter_phase(index)
+            keep_features(trainer, module)
+            self._keeping = index
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the backbone compute again, for images that are no longer those of training."""
+        cast(InterpretableModule, pl_module).backbone.kept = None
 
     def _park(self, trainer: Trainer, plan: PhasePlan) -> None:
         """Keep the optimiser of the phase that ends, if a later phase shares its key."""

@@ -43,8 +43,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         variant: ``quanproto`` resizes and warps photos as the published code of Schlinge et al. 2025 did.
         augmentation: of training images; where they come in two views, the colours of the views replace its own.
         verify: how images are checked beforehand, see :func:`protometry.datamodules.photos.verify.verify_images`.
-        loading: ``image_size``, ``batch_size``, ``eval_batch_size``, ``num_workers`` and ``seed`` of
-            :class:`protometry.datamodules.base.ImageDataModule`.
+        loading: the other arguments of :class:`protometry.datamodules.base.ImageDataModule`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -264,8 +263,8 @@ class PhotoDataModule(ImageDataModule, ABC):
 
     @property
     def fixed_training_images(self) -> bool:
-        """Whether nothing is augmented."""
-        return self.augmentation == "none" and not self.loading.two_views
+        """Whether nothing is augmented, or always in one way."""
+        return (self.augmentation == "none" or self.fixed_augmentations == 1) and not self.loading.two_views
 
     def dataset(self, split: Split) -> PhotoDataset:
         """The samples of one split; "projection" is the training images through the evaluation transform."""
