@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sized
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, distributed
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.trainer_parts import datamodule_of
+from protometry.command_line.user_path import user_path
 from protometry.datamodules.progress import track
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures, features_in_evaluation
 from protometry.lightning_modules.interpretable import InterpretableModule
@@ -43,7 +43,7 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
         rank_zero_info(f"No features are kept in phase {model.phase.name!r}: {reason}.")
         return
     loaders = datamodule.repeated_dataloaders()
-    kept = KeptFeatures(backbone, Path(datamodule.cache).expanduser(), model.image_size)
+    kept = KeptFeatures(backbone, user_path(datamodule.cache), model.image_size)
     _refuse_full_disk(kept, sum(len(cast(Sized, loader.dataset)) for loader in loaders))
     known = len(kept)
     with evaluation_mode(module), torch.no_grad():

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from lightning import Trainer
+from torch import nn
 
 from protometry.callbacks import RunCheckpoint
-from protometry.callbacks.run.summary import RunSummary
+from protometry.callbacks.run.summary import RunSummary, _faster
 from protometry.lightning_modules.phases import Phase, PhasePlan
 from protometry.run_folder.lock import LOCK
 
@@ -43,6 +45,20 @@ def test_the_best_epoch_is_among_those_that_may_be_selected(phases, among, tmp_p
     lines = said(tmp_path, capsys, phases, len(phases))
     assert lines[0].startswith(f"Trained {len(phases)} epoch{'s' if len(phases) > 1 else ''} in 0 min")
     assert lines[1] == f"validation  general/accuracy 34 % at best{among}"
+
+
+@pytest.mark.parametrize(("can", "kind", "precision", "layer", "advised"), [
+    ({"amx_bf16": True}, "cpu", "32-true", nn.Conv2d(4, 4, 1), True),
+    ({"avx512_bf16": True}, "cpu", "32-true", nn.Conv2d(4, 4, 1), True),
+    ({"avx2": True}, "cpu", "32-true", nn.Conv2d(4, 4, 1), False),
+    ({"amx_bf16": True}, "cuda", "32-true", nn.Conv2d(4, 4, 1), False),
+    ({"amx_bf16": True}, "cpu", "bf16-mixed", nn.Conv2d(4, 4, 1), False),
+    ({"amx_bf16": True}, "cpu", "32-true", nn.Conv2d(4, 4, 1, groups=4), False),
+])  # fmt: skip
+def test_half_precision_is_advised_where_it_is_faster(can, kind, precision, layer, advised, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can, raising=False)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(kind)), precision=precision)
+    assert any("bf16-mixed" in line for line in _faster(trainer, nn.Sequential(layer))) == advised
 
 
 def test_a_resumed_run_counts_its_own_epochs(tmp_path, capsys):
