@@ -61,7 +61,7 @@ class InterpretableModule(LightningModule, ABC):
         self,
         num_classes: int,
         image_size: tuple[int, int],
-        backbone: BackboneOptions | nn.Module | None = None,
+        backbone: BackboneOptions | Any | None = None,  # an nn.Module; the help would list all modules there are
         preset: str = "sketch",
         phases: dict[str, PhaseOverride | None] | None = None,
         epoch_scale: float = 1.0,

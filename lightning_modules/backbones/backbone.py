@@ -293,8 +293,9 @@ def _network(name: str, strides: Any, width: int) -> tuple[nn.Module, int]:
 
 def _check(options: BackboneOptions) -> None:
     known = list(BackboneOptions.__annotations__)
-    if not options.keys() <= set(known):
-        raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {list(options)}.")
+    if not isinstance(options, Mapping) or not options.keys() <= set(known):
+        given = list(options) if isinstance(options, Mapping) else repr(options)
+        raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {given}.")
     name = options.get("name")
     if "class_path" in options:
         own, where = {"class_path", "init_args", "weights", "output_stride"}, "a module"
