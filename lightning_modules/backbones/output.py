@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 
 def on_meta(net: nn.Module, image_size: tuple[int, int]) -> Any:
     """What a network returns for one image of ``(H, W)`` pixels, shapes without values if it can be run so."""
-    state = {name: torch.empty_like(x, device="meta") for name, x in chain(net.named_parameters(), net.named_buffers())}
-    with in_evaluation_mode(net), torch.no_grad():
-        try:
-            return torch.func.functional_call(net, state, torch.empty(1, 3, *image_size, device="meta"))
+    shapes: dict[int, Any] = {id(x): nn.Parameter(x.to("meta"), x.requires_grad) for x in net.parameters()}
+    shapes |= {id(x): x.to("meta") for x in net.buffers()}
+    with torch.no_grad():
+        try:  # a copy, since networks may keep what they compute
+            return copy.deepcopy(net, shapes).eval()(torch.empty(1, 3, *image_size, device="meta"))
         except (RuntimeError, NotImplementedError):  # it holds tensors that are neither parameters nor buffers
             device = next(iter(net.parameters()), torch.empty(0)).device
-            return net(torch.zeros(1, 3, *image_size, device=device))
+            with in_evaluation_mode(net):
+                return net(torch.zeros(1, 3, *image_size, device=device))
 
 
 def shape_of_features(net: nn.Module, image_size: tuple[int, int]) -> tuple[int, int, int]:

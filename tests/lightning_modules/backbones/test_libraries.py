@@ -11,6 +11,7 @@ from torchvision.models import get_model
 
 from protometry.lightning_modules import ProtoPNet, load_model
 from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.backbones.output import shape_of_features
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
 from protometry.lightning_modules.backbones.sections import backbone_sections
 from tests.lightning_modules.backbones.test_weights import BACKBONES
@@ -278,3 +279,17 @@ def test_a_module_by_its_import_path(tmp_path):
 def test_every_small_network_of_timm(name):
     backbone = build_backbone({"name": f"timm/{name}"}, (160, 160)).eval()
     assert backbone(torch.rand(1, 3, 160, 160)).shape[2:] == backbone.geometry((160, 160)).grid
+
+
+def test_a_network_that_keeps_what_it_computes_is_left_as_it_is():
+    """As Swin v2 of timm does with its coordinates: only shapes are computed when a grid is asked for."""
+
+    class Keeping(nn.Conv2d):
+        def forward(self, images):
+            features = super().forward(images)
+            self.register_buffer("last", features)
+            return features
+
+    net = Keeping(3, 8, 8, stride=8)
+    assert shape_of_features(net, (64, 32)) == (8, 8, 4)
+    assert list(net.buffers()) == []
