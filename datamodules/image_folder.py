@@ -125,13 +125,22 @@ class ImageFolder(PhotoDataModule):
         assert isinstance(photos, ImageFolderDataset)
         if self.scheme == "auto":
             self.scheme = "official" if photos.parts else "cv70"
-            rank_zero_info(f"{self.title} {photos.table.folder}: scheme {self.scheme}.")
+            rank_zero_info(f"{self.title} {photos.table.folder}: {_division(photos.parts)} (scheme {self.scheme}).")
         if self.scheme == "test":
             return splits.given(population, self.scheme, splits.SEED, population.ids, [])
         if self.scheme == "official" and len(photos.parts) == len(PARTS):
             test, val = ([name for name in population.ids if name.startswith(part)] for part in ("test/", "val/"))
             return splits.given(population, self.scheme, splits.SEED, test, [val])
         return super().make_splits(population, rows)
+
+
+def _division(parts: list[str]) -> str:
+    """How photos are divided, by the parts that have a folder."""
+    if not parts:
+        return "30 % of the photos of each class are drawn for the test, and of the others a fold for validation"
+    if len(parts) == len(PARTS):
+        return "the folders say which photos are for training, validation and test"
+    return f"{parts[-1]}/ is the test part, and of train/ a fold is drawn for validation"
 
 
 def _read(

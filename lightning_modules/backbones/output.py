@@ -12,7 +12,22 @@ from torch import Tensor, nn
 
 
 def on_meta(net: nn.Module, image_size: tuple[int, int]) -> Any:
-    """What a network returns for one image of ``(H, W)`` pixels, shapes without values if it can be run so."""
+    """What a network returns for one image of ``(H, W)`` pixels, shapes without values if it can be run so.
+
+    Raises:
+        ValueError: if the network cannot process such images.
+    """
+    try:
+        return _shapes(net, image_size)
+    except Exception as error:  # a network of the user's may raise any type
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"Expected argument `image_size` to suit the backbone, but {image_size} gives {type(error).__name__}: "
+            f"{reason}"
+        ) from error
+
+
+def _shapes(net: nn.Module, image_size: tuple[int, int]) -> Any:
     shapes: dict[int, Any] = {id(x): nn.Parameter(x.to("meta"), x.requires_grad) for x in net.parameters()}
     shapes |= {id(x): x.to("meta") for x in net.buffers()}
     with torch.no_grad():
@@ -31,14 +46,7 @@ def shape_of_features(net: nn.Module, image_size: tuple[int, int]) -> tuple[int,
         ValueError: if the network cannot process such images, or does not return ``(B, D, h, w)``; the message says
             how to wrap it.
     """
-    try:
-        features = on_meta(net, image_size)
-    except Exception as error:  # a network of the user's may raise any type
-        reason = str(error).strip().split("\n")[0]
-        raise ValueError(
-            f"Expected argument `image_size` to suit the backbone, but {image_size} gives {type(error).__name__}: "
-            f"{reason}"
-        ) from error
+    features = on_meta(net, image_size)
     if not isinstance(features, Tensor) or features.dim() != 4:
         got = tuple(features.shape) if isinstance(features, Tensor) else f"a {type(features).__name__}"
         raise ValueError(

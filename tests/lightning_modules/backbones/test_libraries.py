@@ -176,6 +176,7 @@ def test_strides_that_a_network_cannot_have(options, message):
     ({"name": "torchvision/resnet18", "until": "layer9"}, r"`backbone.until` to be null or one of \['conv1'"),
     ({"name": "torchvision/vit_b_32", "until": "encoder"}, "`backbone.until` to be null for torchvision/vit_b_32"),
     ({"name": "timm/test_vit", "init_args": {"depht": 2}}, "`backbone.init_args` to suit timm/test_vit, .*depht"),
+    ({"name": "timm/inception_v4"}, "`image_size` to suit the backbone, .*Kernel size"),
     ({"name": "timm/test_vit", "strides": "reduced"}, "of networks of timm to have keys of .*, but got 'strides'"),
     ({"name": "resnet18", "init_args": {}}, "of resnet18 to have keys of .*, but got 'init_args'"),
     ({"class_path": PATCHES, "width": 8}, "of a module to have keys of .*, but got 'width'"),
