@@ -30,11 +30,13 @@ class GraphOutput(ModelOutput):
 
     Args:
         graph: the same output with its graph down to ``pixels``.
-        pixels: ``(B, 3, H, W)`` the images, as the leaf of the graph.
+        pixels: ``(B, 3, H, W)``, the leaf of the graph: the images, or normalised images.
+        changes: what the explainer did to gradients; None if nothing.
     """
 
     graph: ModelOutput
     pixels: Tensor
+    changes: object = None
 
 
 def differentiable(tensor: Tensor) -> Tensor:
@@ -62,8 +64,17 @@ def gradient_of(output: ModelOutput, kind: Kind, ids: Tensor, at: Tensor, keep: 
     return torch.autograd.grad(values, at, chosen, retain_graph=keep)[0]
 
 
-class _GraphExplainer(Explainer):
+class GraphExplainer(Explainer):
     """Base of the explainers whose targets share one forward pass with a graph."""
+
+    @property
+    def _changes(self) -> object:
+        """What this explainer does to gradients; None for nothing."""
+        return None
+
+    def _run(self, model: InterpretableModel, pixels: Tensor) -> tuple[ModelOutput, Tensor]:
+        """The forward pass with its graph, and the leaf of the graph."""
+        return run_with_graph(model, pixels), pixels
 
     def observe(self, model: InterpretableModel, images: Tensor) -> GraphOutput:
         """The model's forward pass, bit for bit, with its graph kept.
@@ -72,7 +83,7 @@ class _GraphExplainer(Explainer):
         """
         with torch.inference_mode(False), torch.enable_grad():
             pixels = differentiable(images).requires_grad_()
-            output = run_with_graph(model, pixels)
+            output, pixels = self._run(model, pixels)
             _has_latent[model] = output.latent is not None
             return GraphOutput(
                 logits=output.logits.detach(),
@@ -82,14 +93,15 @@ class _GraphExplainer(Explainer):
                 extras={name: value.detach() for name, value in output.extras.items()},
                 graph=output,
                 pixels=pixels,
+                changes=self._changes,
             )
 
     def reusable(self, model: InterpretableModel, images: Tensor, output: ModelOutput) -> bool:
-        """Whether the output has a graph."""
-        return isinstance(output, GraphOutput)
+        """Whether the output has a graph with the gradients of this explainer."""
+        return isinstance(output, GraphOutput) and output.changes == self._changes
 
 
-class GradCAM(_GraphExplainer):
+class GradCAM(GraphExplainer):
     """Gradient-weighted class activation map at ``latent``.
 
     Source: Selvaraju et al. (2017), "Grad-CAM: visual explanations from deep networks via gradient-based localization",
@@ -139,7 +151,7 @@ class GradCAM(_GraphExplainer):
         return upsample_maps(cam.relu() if self.relu else cam, question.size, self.mode)
 
 
-class InputXGradient(_GraphExplainer):
+class InputXGradient(GraphExplainer):
     """Pixel value times gradient, summed over RGB.
 
     Source: Shrikumar et al. (2016), "Not just a black box: learning important features through propagating activation

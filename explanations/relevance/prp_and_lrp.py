@@ -7,27 +7,22 @@ relevance backwards by one rule per operation (:mod:`protometry.explanations.rel
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, cast, get_args
-from weakref import WeakKeyDictionary
+from typing import ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from protometry.explanations.explainer import Explainer, Kind, Question, refuse_training
+from protometry.explanations.explainer import Kind, Question
 from protometry.explanations.relevance.operations import Bounds
+from protometry.explanations.relevance.propagation import Propagation, class_start, misfit, unit_start
 from protometry.explanations.relevance.recorder import OverwrittenError, record
-from protometry.explanations.relevance.start import relevance_start
 from protometry.explanations.relevance.tape import Tape
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 from protometry.metrics.primitives.checks import check_choice
 
 Start = Literal["one", "score"]
-MAX_AMPLIFICATION = 10.0
-
-_reasons: WeakKeyDictionary[nn.Module, tuple[tuple[int, ...], str | None]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +36,15 @@ class RecordedOutput(ModelOutput):
     tape: Tape | None
 
 
-class _Propagation(Explainer):
-    """What PRP and LRP share: the recording, the start and the walk back."""
+class _RecordedPropagation(Propagation):
+    """What PRP and LRP share: the recording and the walk back."""
 
     def __init__(self, bounds: Bounds = "channel") -> None:
+        super().__init__()
         check_choice("bounds", bounds, get_args(Bounds))
         self.bounds: Bounds = bounds
         self._started: Tensor | float = 0.0
         self._carried: Counter[str] = Counter()  # of scalar tensors: counting must not wait for the device
-        self._amplified: list[Tensor] = []
 
     @property
     def bypass(self) -> dict[str, float]:
@@ -58,31 +53,6 @@ class _Propagation(Explainer):
         It is the relevance of outputs that are carried by their bias; layers without any are left out.
         """
         return {path: float(carried / self._started) for path, carried in self._carried.items() if carried}
-
-    def supports(self, model: InterpretableModel) -> str | None:
-        """None, or what stands in the way; a model not seen before is shown one black image to find out.
-
-        Raises:
-            ValueError: if such a model is in training mode.
-        """
-        module = cast(nn.Module, model)
-        structure = tuple(map(id, module.modules()))
-        if module not in _reasons or _reasons[module][0] != structure:
-            refuse_training(model)
-            _reasons[module] = (structure, _obstacle(model))
-        return _reasons[module][1]
-
-    def attribute(self, *args: Any, **options: Any) -> Tensor:
-        """As in the base; also warns of amplified relevance."""
-        self._amplified.clear()
-        maps = super().attribute(*args, **options)
-        if self._amplified and torch.stack(self._amplified).any():
-            warnings.warn(
-                f"Sums of opposite signs amplified relevance more than {MAX_AMPLIFICATION:g} times, so that these maps "
-                "say little. Use another explainer, such as Upsample.",
-                stacklevel=2,
-            )
-        return maps
 
     def observe(self, model: InterpretableModel, images: Tensor) -> ModelOutput:
         """The model's forward pass, recorded; bit for bit what ``model(images)`` returns."""
@@ -98,18 +68,31 @@ class _Propagation(Explainer):
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         tape = cast(RecordedOutput, question.output).tape
         if tape is None or tape.obstacle is not None:
-            raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {_obstacle(model)}.")
+            raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {self._obstacle(model)}.")
         start = self._start(model, question.output, question.ids)
         size = start.abs().sum((1, 2, 3))
         one_cell = question.kind == "unit" and model.units().pool != "mean"
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
-        self._amplified.append((maps.abs().sum((1, 2)) > MAX_AMPLIFICATION * size).any())
+        self._note_amplified(maps, size)
         return maps
 
     def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
         """Relevance of the latent ``(B, D, h, w)`` for one target per image."""
         raise NotImplementedError
+
+    def _obstacle(self, model: InterpretableModel) -> str | None:
+        black = torch.zeros(1, 3, *model.geometry.image, device=model.input_std.device)
+        try:
+            output, tape = record(model, black, places=True)
+        except OverwrittenError as error:
+            return f"relevance propagation cannot record it. {error}"
+        if output.latent is None or tape is None:
+            return "the model has no latent" if output.latent is None else "its latent is not computed from the images"
+        if (node := tape.obstacle) is not None:
+            path, kind = node.place
+            return f"relevance cannot pass {path!r} ({kind}, operation {node.operation!r})"
+        return misfit(model, output)
 
     def _count(self, model: InterpretableModel, size: Tensor, carried: list[tuple[Tensor, Tensor]]) -> None:
         self._started = self._started + size.sum().double()
@@ -118,7 +101,7 @@ class _Propagation(Explainer):
             self._carried.update({paths.get(id(weight), "?"): amount.double() for weight, amount in carried})
 
 
-class PRP(_Propagation):
+class PRP(_RecordedPropagation):
     """Prototypical relevance propagation: the pixels that made a unit's best cell what it is.
 
     Source: Gautam et al. (2023), "This looks more like that: enhancing self-explaining models by prototypical relevance
@@ -158,12 +141,11 @@ class PRP(_Propagation):
         self.start: Start = start
 
     def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
-        scores = output.scores.gather(1, ids[:, None])
-        amounts = scores if self.start == "score" else torch.ones_like(scores)
-        return relevance_start(output, model.units(), ids[:, None], amounts)
+        scores = output.scores.gather(1, ids[:, None])[:, 0]
+        return unit_start(model, output, ids, scores if self.start == "score" else torch.ones_like(scores))
 
 
-class LRP(_Propagation):
+class LRP(_RecordedPropagation):
     """Layer-wise relevance propagation of a class: the starts of all units, weighted by their contributions.
 
     Source: Bach et al. (2015), "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
@@ -189,28 +171,4 @@ class LRP(_Propagation):
     explains: ClassVar[frozenset[Kind]] = frozenset({"class"})
 
     def _start(self, model: InterpretableModel, output: ModelOutput, ids: Tensor) -> Tensor:
-        contributions = model.contributions(output, ids)
-        units = torch.arange(contributions.shape[1], device=ids.device).expand_as(contributions)
-        return relevance_start(output, model.units(), units, contributions)
-
-
-def _obstacle(model: InterpretableModel) -> str | None:
-    """What keeps relevance from getting from the units of a model to its pixels."""
-    black = torch.zeros(1, 3, *model.geometry.image, device=model.input_std.device)
-    try:
-        output, tape = record(model, black, places=True)
-    except OverwrittenError as error:
-        return f"relevance propagation cannot record it. {error}"
-    latent, vectors = output.latent, model.units().vectors
-    if latent is None or tape is None:
-        return "the model has no latent" if latent is None else "its latent is not computed from the images"
-    if (node := tape.obstacle) is not None:
-        path, kind = node.place
-        return f"relevance cannot pass {path!r} ({kind}, operation {node.operation!r})"
-    if vectors is not None and vectors.shape[1:] != latent.shape[1:2]:
-        return f"its units are not vectors of one cell with {latent.shape[1]} channels"
-    if vectors is None and output.scores.shape[1] != latent.shape[1]:
-        return "its units have no vectors and are not the channels of the latent"
-    if output.maps.shape[2:] != latent.shape[2:]:
-        return "its maps and its latent differ in their cells"
-    return None
+        return class_start(model, output, ids)

@@ -31,68 +31,18 @@ class OverwrittenError(ValueError):
     """A model reads a tensor that it changed in place, so that recording would change what it computes."""
 
 
-class _Recorder(TorchFunctionMode):
-    """Notes every operation on tensors that depend on the images.
+class PlacedMode(TorchFunctionMode):
+    """A mode that can know which module an operation runs in.
 
-    Operations in place run out of place, since what the rules saw must not change.
+    Attributes:
+        place: path and type of the module.
     """
 
-    def __init__(self, images: Tensor, scheme: Bounds) -> None:
-        super().__init__()
-        extremes = torch.arange(2.0, device=images.device).view(2, 1, 1, 1)
-        root = Node("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
-        self.order = [root]
-        self.of = WeakTensorKeyDictionary({images: root})
-        self.scheme: Bounds = scheme
-        self.place = ("", "")
-        self._overwritten = WeakTensorKeyDictionary()
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run one operation and note it."""
-        options = dict(kwargs or {})
-        sources = [tensor for tensor in _tensors((*args, *options.values())) if tensor in self.of]
-        if not sources:
-            return func(*args, **options)
-        name = func.__name__
-        in_place = args and args[0] is sources[0] and (name in _OUT_OF_PLACE or options.pop("inplace", False))
-        func = cast(Callable[..., Any], _OUT_OF_PLACE.get(name, func) if in_place else func)
-        winners = None
-        if name == "max_pool2d" and not options.get("return_indices"):
-            output, winners = F.max_pool2d(*args, **options | {"return_indices": True})
-        else:
-            output = func(*args, **options)
-        same = any(output is tensor for tensor in sources)
-        if (same and name in _UNCHANGED) or not _tensors((output,)):
-            return output
-        self._refuse_overwritten(name, sources)
-        if in_place:
-            self._overwritten[args[0]] = True
-        node = self._note(Node(name, tuple(self.of[tensor] for tensor in sources), place=self.place), output)
-        if isinstance(output, Tensor) and not same and name in HANDLERS:
-            context = Context(node, func, sources, output, winners, self.scheme)
-            node.rule = HANDLERS[name](context, *args, **options)
-        return output
-
-    def _note(self, node: Node, output: Any) -> Node:
-        for source in node.inputs:
-            source.readers += 1
-        for tensor in _tensors((output,)):
-            self.of[tensor] = node
-        self.order.append(node)
-        return node
-
-    def _refuse_overwritten(self, name: str, sources: list[Tensor]) -> None:
-        if any(tensor in self._overwritten for tensor in sources):
-            raise OverwrittenError(
-                "Expected a model that does not read a tensor again after changing it in place, but "
-                f"{name!r} in {self.place[0]!r} does."
-            )
+    place = ("", "")
 
     @contextmanager
     def places(self, model: nn.Module) -> Iterator[None]:
-        """Note with every operation which module it runs in."""
+        """Keep ``place`` up to date."""
         stack = [self.place]
 
         def enter(place: tuple[str, str], *_: object) -> None:
@@ -114,7 +64,66 @@ class _Recorder(TorchFunctionMode):
                 handle.remove()
 
 
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
+class _Recorder(PlacedMode):
+    """Notes every operation on tensors that depend on the images.
+
+    Operations in place run out of place, since what the rules saw must not change.
+    """
+
+    def __init__(self, images: Tensor, scheme: Bounds) -> None:
+        super().__init__()
+        extremes = torch.arange(2.0, device=images.device).view(2, 1, 1, 1)
+        root = Node("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
+        self.order = [root]
+        self.of = WeakTensorKeyDictionary({images: root})
+        self.scheme: Bounds = scheme
+        self._overwritten = WeakTensorKeyDictionary()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one operation and note it."""
+        options = dict(kwargs or {})
+        sources = [tensor for tensor in tensors_in((*args, *options.values())) if tensor in self.of]
+        if not sources:
+            return func(*args, **options)
+        name = func.__name__
+        in_place = args and args[0] is sources[0] and (name in _OUT_OF_PLACE or options.pop("inplace", False))
+        func = cast(Callable[..., Any], _OUT_OF_PLACE.get(name, func) if in_place else func)
+        winners = None
+        if name == "max_pool2d" and not options.get("return_indices"):
+            output, winners = F.max_pool2d(*args, **options | {"return_indices": True})
+        else:
+            output = func(*args, **options)
+        same = any(output is tensor for tensor in sources)
+        if (same and name in _UNCHANGED) or not tensors_in((output,)):
+            return output
+        self._refuse_overwritten(name, sources)
+        if in_place:
+            self._overwritten[args[0]] = True
+        node = self._note(Node(name, tuple(self.of[tensor] for tensor in sources), place=self.place), output)
+        if isinstance(output, Tensor) and not same and name in HANDLERS:
+            context = Context(node, func, sources, output, winners, self.scheme)
+            node.rule = HANDLERS[name](context, *args, **options)
+        return output
+
+    def _note(self, node: Node, output: Any) -> Node:
+        for source in node.inputs:
+            source.readers += 1
+        for tensor in tensors_in((output,)):
+            self.of[tensor] = node
+        self.order.append(node)
+        return node
+
+    def _refuse_overwritten(self, name: str, sources: list[Tensor]) -> None:
+        if any(tensor in self._overwritten for tensor in sources):
+            raise OverwrittenError(
+                "Expected a model that does not read a tensor again after changing it in place, but "
+                f"{name!r} in {self.place[0]!r} does."
+            )
+
+
+def tensors_in(values: Sequence[Any]) -> list[Tensor]:
     """The tensors among some values and in the lists among them."""
     flat = chain.from_iterable(value if isinstance(value, list | tuple) else (value,) for value in values)
     return [value for value in flat if isinstance(value, Tensor)]
