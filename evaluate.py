@@ -59,8 +59,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
             are taken.
         seed: seed of perturbations.
         explainer: the source of saliency, such as ``GradCAM``, whose options are listed by
-            ``--explainer.help GradCAM``; by default PRP if it supports the model, otherwise upsampled
-            maps.
+            ``--explainer.help GradCAM``; by default PRP if it supports the model, AttnLRP if the model
+            has attention, otherwise upsampled maps.
         variant: "paper", or "quanproto" as in the published tables of Schlinge et al. (2025).
         top_k: number of units evaluated per image.
         memory_budget: GiB for one forward pass, which determines its number of images; by default 0.68 on a CPU, 8

@@ -8,14 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind
-from protometry.explanations.relevance import PRP
+from protometry.explanations.relevance import PRP, AttnLRP
 from protometry.explanations.upsample import Upsample
 from protometry.lightning_modules.contract import InterpretableModel
 
 
 def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Explainer:
-    """The requested explainer, else PRP where it supports the model, else upsampled maps.
+    """The requested explainer, else PRP where it supports the model, AttnLRP behind attention, else upsampled maps.
 
+    Other networks that only AttnLRP supports keep upsampled maps: their biases absorb nearly all relevance (measured:
+    99 % in EfficientNet-Lite0 with ImageNet weights), although what arrives lies on the object.
     Units that are classes (BagNet) are explained by their own maps, which are all the evidence there is, each cell at
     the centre of what it sees; bilinear, since bicubic overshoots and would show evidence that no cell has.
 
@@ -25,8 +27,9 @@ def choose_explainer(asked: Explainer | None, model: InterpretableModel) -> Expl
     if asked is None and model.units().kind == "class":
         return Upsample("bilinear", placement="geometry")
     if asked is None:
-        propagation = PRP()
-        return propagation if propagation.supports(model) is None else Upsample()
+        if PRP().supports(model) is None:
+            return PRP()
+        return AttnLRP() if AttnLRP().finds_attention(model) else Upsample()
     if reason := asked.supports(model):
         raise ValueError(
             f"Expected argument `explainer` to support the model, but {reason}. Use one of "

@@ -102,7 +102,7 @@ class ExplainedModel:
     """Explains images and units, each picture made once.
 
     Args:
-        explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
+        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
         size: longer side of the pictures in pixels, at most 256.
 
     Raises:

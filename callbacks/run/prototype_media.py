@@ -70,7 +70,7 @@ class PrototypeMedia(Callback):
 
     Args:
         limit: the most prototypes to draw, in the order of classes and units.
-        explainer: makes the maps; by default PRP where it supports the model, else upsampled maps.
+        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
 
     Raises:
         ValueError: if ``limit`` is below 1, or the explainer does not support the model.

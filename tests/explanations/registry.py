@@ -10,6 +10,7 @@ from protometry.explanations.explainer import Explainer
 from protometry.explanations.grad_cam_and_gradient import GradCAM, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
 from protometry.explanations.random_maps import Random
+from protometry.explanations.relevance.attn_lrp import AttnLRP
 from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
 from protometry.explanations.summed_maps import BoxMaps, SummedMaps
 from protometry.explanations.upsample import Upsample
@@ -18,6 +19,7 @@ EXPLAINERS: dict[str, Callable[[], Explainer]] = {
     "Upsample": Upsample,
     "PRP": PRP,
     "LRP": LRP,
+    "AttnLRP": AttnLRP,
     "Upsample geometry": partial(Upsample, placement="geometry"),
     "GradCAM": GradCAM,
     "GradCAM signed": partial(GradCAM, relu=False, mode="nearest"),
