@@ -20,7 +20,7 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
 
 from protometry.command_line.messages import did_you_mean
-from protometry.lightning_modules.backbones.output import on_meta
+from protometry.lightning_modules.backbones.output import on_meta, remove_unused
 from protometry.lightning_modules.backbones.weights import load_weights
 
 Statistics: TypeAlias = dict[str, list[float]]
@@ -127,6 +127,7 @@ def timm_network(
     statistics = {"mean": list(model.pretrained_cfg["mean"]), "std": list(model.pretrained_cfg["std"])}
     whole = {f"model.{key}" for key in model.state_dict()}
     net = TimmGrid(model, image_size, until)
+    remove_unused(net, image_size)  # norms and poolings of its classifier
     if weights not in (None, PRETRAINED):
         cut = whole - net.state_dict().keys()
         load_weights(net, f"timm/{name}", weights, cut, translate=lambda state: _as_timm_names_them(model, state))

@@ -27,12 +27,35 @@ def on_meta(net: nn.Module, image_size: tuple[int, int]) -> Any:
         ) from error
 
 
-def _shapes(net: nn.Module, image_size: tuple[int, int]) -> Any:
+def remove_unused(net: nn.Module, image_size: tuple[int, int]) -> None:
+    """Replace the parts of a network that its features do not depend on, which DDP would refuse to train."""
+    copied = _on_meta(net)
+    parameters = [parameter.requires_grad_() for parameter in copied.parameters()]
+    try:
+        features = copied(torch.empty(1, 3, *image_size, device="meta"))
+    except (RuntimeError, NotImplementedError):  # it cannot be run without values
+        return
+    gradients = torch.autograd.grad(features.sum(), parameters, allow_unused=True)
+    used = {id(p) for p, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
+    removed: list[str] = []
+    for path, module in copied.named_modules():
+        own = {id(parameter) for parameter in module.parameters()}
+        if path and own and not own & used and not path.startswith(tuple(f"{name}." for name in removed)):
+            net.set_submodule(path, nn.Identity())
+            removed.append(path)
+
+
+def _on_meta(net: nn.Module) -> nn.Module:
+    """A copy in evaluation mode without values."""
     shapes: dict[int, Any] = {id(x): nn.Parameter(x.to("meta"), x.requires_grad) for x in net.parameters()}
     shapes |= {id(x): x.to("meta") for x in net.buffers()}
+    return copy.deepcopy(net, shapes).eval()
+
+
+def _shapes(net: nn.Module, image_size: tuple[int, int]) -> Any:
     with torch.no_grad():
         try:  # a copy, since networks may keep what they compute
-            return copy.deepcopy(net, shapes).eval()(torch.empty(1, 3, *image_size, device="meta"))
+            return _on_meta(net)(torch.empty(1, 3, *image_size, device="meta"))
         except (RuntimeError, NotImplementedError):  # it holds tensors that are neither parameters nor buffers
             device = next(iter(net.parameters()), torch.empty(0)).device
             with in_evaluation_mode(net):

@@ -282,6 +282,14 @@ def test_every_small_network_of_timm(name):
     assert backbone(torch.rand(1, 3, 160, 160)).shape[2:] == backbone.geometry((160, 160)).grid
 
 
+@pytest.mark.parametrize("name", ["test_convnext", "test_vit2", "test_vit3", "test_mambaout"])
+def test_every_parameter_is_used(name):
+    """DDP refuses to train others, such as those of a classifier's norm or pooling."""
+    backbone = build_backbone({"name": f"timm/{name}"}, (64, 64))
+    backbone(torch.rand(2, 3, 64, 64)).sum().backward()
+    assert all(parameter.grad is not None for parameter in backbone.parameters())
+
+
 def test_a_network_that_keeps_what_it_computes_is_left_as_it_is():
     """As Swin v2 of timm does with its coordinates: only shapes are computed when a grid is asked for."""
 
