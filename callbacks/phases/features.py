@@ -27,10 +27,10 @@ from protometry.lightning_modules.interpretable import InterpretableModule
 def keep_features(trainer: Trainer, module: LightningModule) -> None:
     """Compute the features that are missing, on all processes, and let the backbone read them in this phase.
 
-    They come in float32 from forwards of the size that evaluations use. A run that keeps none ends with the same
-    weights, bit for bit, as long as the features of an image do not depend on the size of its batch. On a CPU, those of
-    MobileNetV2 and EfficientNet-Lite0 are equal for all multiples of 16 and differ in their last digits for others. On
-    a GPU, training without kept features may round to TF32.
+    They come in float32 from forwards of the size that evaluations use, which read the same bits with and without them.
+    A run that keeps none ends with the same weights, bit for bit, as long as the features of an image do not depend on
+    the size of its batch: on a CPU, those of ResNets and ViTs do not, those of MobileNetV2 and EfficientNet-Lite0 do in
+    their last digits. On a GPU, training without kept features may round to TF32.
 
     Raises:
         ValueError: if the disk has no room for them.
