@@ -38,13 +38,14 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
     model, datamodule = cast(InterpretableModule, module), datamodule_of(trainer)
     backbone = model.backbone
     backbone.kept = None
-    if datamodule.cache is None:
+    cache = getattr(datamodule, "cache", None)  # a data module of another kind has none
+    if cache is None:
         return
     if reason := _obstacle(model):
         rank_zero_info(f"No features are kept in phase {model.phase.name!r}: {reason}.")
         return
     loaders = datamodule.repeated_dataloaders()
-    kept = KeptFeatures(backbone, user_path(datamodule.cache), model.image_size)
+    kept = KeptFeatures(backbone, user_path(cache), model.image_size)
     _refuse_full_disk(kept, sum(len(cast(Sized, loader.dataset)) for loader in loaders))
     known = len(kept)
     with evaluation_mode(module), torch.no_grad():

@@ -30,7 +30,7 @@ from tests.lightning_modules.registry import MODELS, tiny_birds
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "protometry.explanations.explainer._check", "protometry.callbacks.forward.observer.refuse_broken"
 LADDER = "protometry.explanations.relevance.rules.settle"
-AMPLIFIED = "protometry.explanations.relevance.prp_and_lrp.attribute"
+AMPLIFIED = "protometry.explanations.relevance.propagation.attribute"
 FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protometry.metrics.facts.named"  # per pass
 SUMMED, BOXES = "protometry.explanations.summed_maps", "protometry.explanations.summed_maps._boxes"
@@ -183,6 +183,7 @@ def test_waits_of_an_explainer(cuda, name):
     boxes one for those that are there, one for the most of an image, and with the reference's slip one more."""
     extra = {
         "PRP": {LADDER: 4, AMPLIFIED: 1}, "LRP": {LADDER: 2, AMPLIFIED: 1},
+        "AttnLRP": {AMPLIFIED: 1},
         "BoxMaps": {BOXES: 2, f"{SUMMED}._stack": 2}, "BoxMaps reference": {BOXES: 4, f"{SUMMED}._stack": 2},
     }  # fmt: skip
     model, batch = built("PosthocCBM" if name.startswith("CoAM") else "ProtoPNet", cuda), fake(BATCH)
