@@ -20,12 +20,12 @@ _attention: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 class AttnLRP(Propagation, GraphExplainer):
     """Attention-aware relevance propagation: the pixels that made the cells of a unit or a class what they are.
 
-    Source: Achtibat et al. (2024), "AttnLRP: attention-aware layer-wise relevance propagation for transformers". The
-    start is that of :class:`~protometry.explanations.PRP` or :class:`~protometry.explanations.LRP`. Rules: ε for sums
-    and, with γ = 0, linear layers; γ for convolutions and linear layers, for both signs (Andéol et al. 2021), a
-    BatchNorm being part of its convolution; identity for activations; Taylor for softmax; uniform for products of two
-    tensors (attention, gates, squeeze-and-excite); standard deviations and other divisors are constants. The pixels
-    that relevance is shared by are normalised ones.
+    Source: Achtibat et al. (2024), "AttnLRP: attention-aware layer-wise relevance propagation for transformers". It
+    starts as :class:`~protometry.explanations.PRP` does for units and :class:`~protometry.explanations.LRP` for
+    classes. Rules: ε for sums and, with γ = 0, linear layers; γ for convolutions and linear layers, for both signs
+    (Andéol et al. 2021), a BatchNorm being part of its convolution; identity for activations; Taylor for softmax;
+    uniform for products of two tensors (attention, gates, squeeze-and-excite); standard deviations and other divisors
+    are constants. The pixels that relevance is shared by are normalised ones.
 
     Maps sum to their start less what biases, softmax and channels that are exactly zero absorb (``absorbed``).
 

@@ -158,7 +158,7 @@ def _attention(  # noqa: PLR0913 - the signature of `scaled_dot_product_attentio
 
 
 def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same code, of which a mode sees the operations instead of the whole."""
+    """The same code, opened so that a mode sees its operations one by one."""
     code = cast(FunctionType, function)
     checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     names = code.__globals__ | dict.fromkeys(checks, lambda *_: False)
@@ -261,7 +261,7 @@ class GradientRules(PlacedMode):
         return output
 
     def _ruled(self, rule: Rule, name: str, output: Tensor, args: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
-        """The output with the derivatives of its rule, or as it was if no relevance may come back."""
+        """The output with the derivatives of its rule, unchanged if no relevance may come back."""
         term = rule(output, *args, **options)
         if term is None:
             self._refuse(name, output)
