@@ -49,10 +49,10 @@ class KeptFeatures:
         self.folder.mkdir(parents=True, exist_ok=True)
         noise = torch.rand(1, 3, *image_size, generator=torch.Generator().manual_seed(0))
         probe = features_in_evaluation(backbone, noise.to(next(backbone.parameters()).device)).cpu()
+        self._part = uuid4().hex
         self._refuse_other_code(probe)
         self._channels_last = probe.stride(1) == 1
         self._shape = torch.Size(self._as_stored(probe).shape[1:])
-        self._part = uuid4().hex
         self._new: set[bytes] = set()
         self._rows: dict[bytes, tuple[Tensor, int]] = {}  # digest -> features of a file, row
         self.reload()
@@ -114,9 +114,12 @@ class KeptFeatures:
     def _refuse_other_code(self, probe: Tensor) -> None:
         path = self.folder / "probe.pt"
         if not path.exists():
-            torch.save(probe, path)
+            own = path.with_name(f"{self._part}.part")  # another process may read it at the same time
+            torch.save(probe, own)
+            own.replace(path)
         before = torch.load(path, weights_only=True)
-        if before.shape != probe.shape or not torch.allclose(before, probe, rtol=1e-3, atol=1e-3):
+        slip = 1e-3 * float(probe.abs().max())
+        if before.shape != probe.shape or not torch.allclose(before, probe, rtol=1e-3, atol=slip):
             raise ValueError(
                 f"Expected the features in {self.folder} to come from the code of the backbone as it is now, but a "
                 "network with the same structure and weights computed others. Remove the folder, or choose another "

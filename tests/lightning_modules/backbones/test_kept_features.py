@@ -79,14 +79,14 @@ def test_other_networks_with_the_same_weights_have_other_features(tmp_path, imag
 
 def test_other_code_with_the_same_weights_is_refused(tmp_path, images):
     class Mine(nn.Conv2d):
-        factor = 1.0
+        factor = 1e-4
 
         def forward(self, x):
             return self.factor * super().forward(x)
 
     net = Mine(3, 8, 8, stride=8)
     kept(net, tmp_path, images)
-    Mine.factor = 2.0
+    Mine.factor = 2e-4
     with pytest.raises(ValueError, match="computed others"):
         KeptFeatures(net, tmp_path, SIZE)
 
