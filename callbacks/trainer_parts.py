@@ -9,6 +9,7 @@ from lightning import Callback, Trainer
 from protometry.datamodules.base import ImageDataModule
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.lightning_modules.phases import Phase
+from protometry.lightning_modules.training_data import data_of
 
 Kind = TypeVar("Kind", bound=Callback)
 
@@ -20,7 +21,7 @@ def model_of(module: object) -> InterpretableModel:
 
 def datamodule_of(trainer: Trainer) -> ImageDataModule:
     """The data of a run."""
-    return cast(ImageDataModule, trainer.datamodule)  # type: ignore[attr-defined]
+    return cast(ImageDataModule, data_of(trainer))
 
 
 def callbacks_of(trainer: Trainer, kind: type[Kind]) -> list[Kind]:

@@ -14,6 +14,7 @@ from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset
 from protometry.datamodules.load import load_datamodule
 from protometry.datamodules.nico import Nico, NicoDataset
 from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.wrapped import WrappedDataset, WrappedDatasets
 
 __all__ = [
     "AwA2",
@@ -32,5 +33,7 @@ __all__ = [
     "NicoDataset",
     "SketchBirds",
     "SketchBirdsDataset",
+    "WrappedDataset",
+    "WrappedDatasets",
     "load_datamodule",
 ]

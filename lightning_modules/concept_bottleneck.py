@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from protometry.lightning_modules.concept_data import refuse_unfit_concepts
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, Values
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.losses import concept_bce, cross_entropy
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.lightning_modules.training_data import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.perturbation import keyed_uniform
 
@@ -224,9 +224,9 @@ class ConceptBottleneck(InterpretableModule):
             ValueError: also if the data have other concepts than the model.
         """
         super().setup(stage)
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if datamodule is None:
+        if stage == "predict":
             return
+        datamodule = data_of(self.trainer)
         table, units = datamodule.tables.class_concepts_binary, self.concepts.out_features
         if stage == "fit":
             refuse_unfit_concepts(datamodule, self.num_classes, units)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -23,6 +24,7 @@ from protometry.lightning_modules.contract import ModelOutput, UnitTable, predic
 from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
+from protometry.lightning_modules.training_data import data_of
 from protometry.metrics.primitives.checks import check_at_least
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
@@ -101,6 +103,7 @@ class InterpretableModule(LightningModule, ABC):
         plan = _with_margin_loss(plan) if multilabel else plan
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
         self.phase_index = 0
+        self.is_scheduled = False  # whether a phase was entered
         self.task = task
         # buffers, which a checkpoint needs to train and decide as before; None if unused
         self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
@@ -168,9 +171,9 @@ class InterpretableModule(LightningModule, ABC):
             ValueError: if only one of data and model is multilabel, or class weights are requested and the data have
                 none.
         """
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if datamodule is None:
+        if stage == "predict":  # which takes plain loaders, too
             return
+        datamodule = data_of(self.trainer)
         split = "train" if stage == "fit" else datamodule.loading.split
         multilabel = datamodule.capabilities(split).multi_label is True
         if multilabel != (self.task == "multilabel"):
@@ -219,6 +222,14 @@ class InterpretableModule(LightningModule, ABC):
         """Whether steps of the phase also accept ``scores`` for an ``image``; false for models with their own steps."""
         return self.phase.reads_scores_only and type(self).training_step is InterpretableModule.training_step
 
+    def on_train_start(self) -> None:
+        """Refuse a training that nothing takes through the phases."""
+        if not self.is_scheduled:
+            raise ValueError(
+                "Expected `PhaseSchedule()` to be the first callback of the trainer, because models are trained in "
+                f"phases ({', '.join(phase.name for phase in self.plan.phases)}), but there is none."
+            )
+
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """One step under the loss coefficients of the phase, on images or on their scores."""
         output: ModelOutput = self.decide(batch["scores"]) if "scores" in batch else self(batch["image"])
@@ -241,14 +252,24 @@ class InterpretableModule(LightningModule, ABC):
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """As in validation."""
 
-    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """The predictions for a batch with an ``image`` (B, 3, H, W), for ``Trainer.predict``.
+    def on_test_end(self) -> None:
+        """Warn where nothing was measured."""
+        if not self.trainer.callback_metrics:
+            rank_zero_warn("Nothing was measured: add `Interpretability()` to the callbacks of the trainer.")
+
+    def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        """The predictions for a batch, for ``Trainer.predict`` with a data module or with plain loaders.
+
+        Args:
+            batch: with an ``image`` (B, 3, H, W) in [0, 1], or a pair of images and labels.
+            batch_idx: its number.
 
         Returns:
             ``prediction`` as from :func:`~protometry.lightning_modules.contract.predicted_classes`, ``probabilities``
             and ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and, if the batch has them, ``sample_id`` (B strings),
             ``label`` (B,) and ``labels`` (B, K).
         """
+        batch = batch if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=False))
         output: ModelOutput = self(batch["image"])
         known = {name: batch[name] for name in ("sample_id", "label", "labels") if name in batch}
         return known | {
@@ -266,7 +287,7 @@ class InterpretableModule(LightningModule, ABC):
 
     def enter_phase(self, index: int) -> None:
         """Freeze and unfreeze parameters and set every module's mode for one phase."""
-        self.phase_index = index
+        self.phase_index, self.is_scheduled = index, True
         for name, parameters in self.parameter_groups().items():
             for parameter in parameters:
                 parameter.requires_grad_(name in self.phase.trainable)
@@ -300,7 +321,7 @@ class InterpretableModule(LightningModule, ABC):
 
     def steps_per_epoch(self) -> int:
         """Optimiser steps; counted here since ``fit_loop.setup_data`` would start workers before a resume is done."""
-        batches = len(self.trainer.datamodule.train_dataloader())  # type: ignore[attr-defined]
+        batches = len(data_of(self.trainer).train_dataloader())
         limit = self.trainer.limit_train_batches
         batches = int(batches * limit) if isinstance(limit, float) else min(batches, limit)
         return math.ceil(batches / self.trainer.accumulate_grad_batches)

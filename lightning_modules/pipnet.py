@@ -24,6 +24,7 @@ from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from protometry.lightning_modules.training_data import data_of
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}
@@ -217,9 +218,9 @@ class PIPNet(InterpretableModule):
             ValueError: also if a training batch would be a single image.
         """
         super().setup(stage)
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if stage != "fit" or datamodule is None:
+        if stage != "fit":
             return
+        datamodule = data_of(self.trainer)
         datamodule.configure_loaders(two_views=True)
         size, processes = datamodule.batch_size, self.trainer.world_size
         images = math.ceil(len(datamodule.dataset("train")) / processes)
@@ -236,9 +237,8 @@ class PIPNet(InterpretableModule):
 
     def teardown(self, stage: str) -> None:
         """Reset the data module for other models."""
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None:
-            datamodule.configure_loaders(two_views=False)
+        if stage == "fit":
+            data_of(self.trainer).configure_loaders(two_views=False)
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Terms over a :func:`paired` batch: the first half of the rows is one view, the second half the other.

@@ -15,12 +15,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protometry.lightning_modules.concept_data import refuse_unfit_concepts
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
 from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.lightning_modules.training_data import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]
@@ -172,9 +172,8 @@ class PosthocCBM(InterpretableModule):
     def setup(self, stage: str) -> None:
         """Also refuse data with other concepts than the model, before anything is trained."""
         super().setup(stage)
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if stage == "fit" and datamodule is not None:
-            refuse_unfit_concepts(datamodule, self.num_classes, self.num_concepts)
+        if stage == "fit":
+            refuse_unfit_concepts(data_of(self.trainer), self.num_classes, self.num_concepts)
 
     # -- fitting -----------------------------------------------------------------------------------------------------
     @torch.no_grad()

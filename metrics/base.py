@@ -6,7 +6,8 @@ all units, the parts at ``part_locations`` (B, N, 2), pixels (x, y), that are ``
 ``object_masks`` (B, H, W). Of its top-k units there are ``unit_ids`` (B, k), -1 for an empty slot, ``maps`` (B, k, h,
 w) and ``saliency`` (B, k, H, W), and whether a perturbation of them was ``valid`` (B, k). Of the active units of its
 class there are ``owned_ids`` (B, M), padded with -1, and ``owned_peaks`` (B, M, 2), pixels (x, y). ``perturbed_`` is
-the same on the perturbed image. Where a docstring has ``Inputs``, it describes the others.
+the same on the perturbed image. Where a docstring has ``Inputs``, it describes the others. By their names in
+torchmetrics, ``preds`` are the logits and ``target`` the labels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 
-from protometry.metrics.primitives.checks import check_argument, check_tensor
+from protometry.metrics.primitives.checks import check_argument, check_tensor, our_names
 from protometry.metrics.primitives.intervals import Range, mean_interval, ratio_interval, wilson_interval
 
 __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "SummaryMetric"]
@@ -111,12 +112,17 @@ class ReportedMetric(Metric):
 
         @wraps(update)
         def checked(*args: Any, **kwargs: Any) -> None:
+            kwargs = our_names(kwargs)
             for name, value in [*zip(self.reads, args, strict=False), *kwargs.items()]:
                 check_argument(name, value, self._kinds.get(name, ""), self.device)
             with all_or_nothing(self):
                 add(*args, **kwargs)
 
         return checked
+
+    def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
+        """Those of the arguments that the metric reads, of all arguments of a ``MetricCollection``."""
+        return super()._filter_kwargs(**our_names(kwargs))
 
 
 class SeparateMetric(ReportedMetric):

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from protometry.datamodules.load import load_datamodule
     from protometry.lightning_modules.load import load_model
     from protometry.reports.explained_figure import explain
+    from protometry.reports.tables.paired_comparison import compare_evaluations as compare
     from protometry.scripts.evaluate import run as evaluate
 
-__all__ = ["evaluate", "explain", "load_datamodule", "load_model"]
+__all__ = ["compare", "evaluate", "explain", "load_datamodule", "load_model"]
 
 _PLACES = {
+    "compare": ("protometry.reports.tables.paired_comparison", "compare_evaluations"),
     "evaluate": ("protometry.scripts.evaluate", "run"),
     "explain": ("protometry.reports.explained_figure", "explain"),
     "load_datamodule": ("protometry.datamodules.load", "load_datamodule"),

@@ -52,6 +52,15 @@ class Evaluation:
     scores: tuple[list[int], Tensor] | None = None
     items: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """For ``pandas.DataFrame``, a row for each metric: key, value, bounds of the 95 % interval, n and unit."""
+        return [
+            {"metric": key, "value": entry["value"], "low": entry["ci95"][0], "high": entry["ci95"][1]}
+            | {"n": entry["n"], "unit": entry["unit"]}
+            for key, entry in self.metrics.items()
+        ]
+
 
 class EvaluationPass:
     """Feeds the metrics of one pass, all views of a batch from one clean forward.

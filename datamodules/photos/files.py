@@ -137,7 +137,7 @@ def decode_image(
     try:
         with open_image(path, max_pixels) as image, _pillows_limit(max_pixels):
             pixels = _eight_bits(image)
-            pixels = _on_white(pixels) if mode == "RGB" else pixels
+            pixels = on_white(pixels) if mode == "RGB" else pixels
             turn = _turn(image) if upright else None
             pixels = pixels if turn is None else pixels.transpose(turn)
             return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
@@ -177,8 +177,8 @@ def _eight_bits(image: ImageFile.ImageFile) -> Image.Image:
     return pixels
 
 
-def _on_white(image: Image.Image) -> Image.Image:
-    """The image as a viewer shows it: whatever colours a file holds where it is transparent, they are not seen."""
+def on_white(image: Image.Image) -> Image.Image:
+    """An image as a viewer shows it: whatever colours a file holds where it is transparent, they are not seen."""
     if not image.has_transparency_data:
         return image
     colours, white = image.convert("RGBA"), Image.new("RGB", image.size, "white")

@@ -139,3 +139,14 @@ def check_threshold(threshold: float) -> None:
     """Refuse a threshold outside [0, 1), with a ``ValueError``."""
     if not 0 <= threshold < 1:
         raise ValueError(f"Expected argument `threshold` to lie in [0, 1), but got {threshold}.")
+
+
+def our_names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of an update, by their names here where they have those of torchmetrics.
+
+    Example:
+        >>> our_names({"preds": 1, "scores": 2})
+        {'logits': 1, 'scores': 2}
+    """
+    ours = {"preds": "logits", "target": "labels"}
+    return {ours.get(name, name): value for name, value in arguments.items()}

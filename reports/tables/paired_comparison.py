@@ -99,6 +99,43 @@ def compare(
     return Comparison(results, shared, rows, named(apart), notes)
 
 
+def compare_evaluations(
+    first: Any, second: Any, across: Collection[str] = (), common: bool = False, draws: int = 10_000, seed: int = 0
+) -> list[Paired]:
+    """Compare what was measured of two models on the same images, without files.
+
+    ::
+
+        first_trainer.test(first, data), second_trainer.test(second, data)
+        pandas.DataFrame(compare(first_suite.evaluation, second_suite.evaluation))
+
+    Args:
+        first: ``evaluation`` of an :class:`.Interpretability` after a test.
+        second: the same of the other model.
+        across: conditions in which the evaluations may differ although their numbers then mean different things, such
+            as ``explained_by``.
+        common: compare on the images both have, if they do not have the same.
+        draws: of the test.
+        seed: of these draws.
+
+    Returns:
+        Means, difference second - first with its 95 % interval, and p value for each metric of images.
+
+    Raises:
+        ValueError: if the evaluations share no image, or differ in what the numbers mean.
+    """
+    protocols = {name: (first.protocol.get(name), second.protocol.get(name)) for name in MUST_AGREE}
+    _refuse({name: pair for name, pair in protocols.items() if pair[0] != pair[1]}, across)
+    one, other = _of_images(first.images), _of_images(second.images)
+    return paired(one, other, _shared(one, other, common), draws, seed)
+
+
+def _of_images(images: Mapping[int, Mapping[str, float]]) -> ImageValues:
+    keys = list(next(iter(images.values()), {}))
+    rows = [[row[key] for key in keys] for row in images.values()]
+    return ImageValues([str(name) for name in images], keys, np.array(rows, dtype=np.float64).reshape(-1, len(keys)))
+
+
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
     """The conditions in which two results differ."""
     facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]

@@ -273,8 +273,10 @@ def test_a_collection_never_shares_states():
     # the first batch leaves equal states; top-3 accuracy printed the value of accuracy
     collection = MetricCollection({"accuracy": metrics.Accuracy(), "top3": metrics.TopKAccuracy(3)})
     for logits in ([3.0, 2.0, 1.0, 0.0], [2.0, 3.0, 1.0, 0.0]):
-        collection.update(logits=torch.tensor([logits]), labels=torch.tensor([0]))
+        collection.update(preds=torch.tensor([logits]), target=torch.tensor([0]))  # torchmetrics' names serve, too
     assert {key: value.item() for key, value in collection.compute().items()} == {"accuracy": 0.5, "top3": 1}
+    alone = metrics.Accuracy()
+    assert alone(preds=torch.tensor([[0.0, 1.0]]), target=torch.tensor([1])) == 1
     # every metric of the suite three times, two of them alike: untouched, all sums are 0
     several = [
         metric

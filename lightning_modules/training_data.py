@@ -1,8 +1,28 @@
-"""Requirements of concept models on their data, checked before training."""
+"""The data of a training, and what models need of them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from lightning import LightningDataModule, Trainer
+
+
+def data_of(trainer: Trainer) -> Any:
+    """The data module of a trainer.
+
+    Raises:
+        TypeError: if it was given loaders alone, or a data module of another kind.
+    """
+    datamodule = getattr(trainer, "datamodule", None)
+    foreign = isinstance(datamodule, LightningDataModule) and not hasattr(datamodule, "configure_loaders")
+    if datamodule is None or foreign:
+        got = "loaders" if datamodule is None else type(datamodule).__name__
+        raise TypeError(
+            "Expected the trainer to be given an ImageDataModule, because phases and metrics also read the training "
+            f"images without augmentation, but got {got}. Wrap the data sets: `ImageDataModule.from_datasets(train, "
+            "val, test)`."
+        )
+    return datamodule
 
 
 def refuse_unfit_concepts(datamodule: Any, num_classes: int, num_concepts: int) -> None:
