@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protometry.command_line.first_look import look_at_names
+from protometry.command_line.first_look import check_checkpoint, look_at_names
 
 COMMANDS = {
     "fit": "train a model, with an evaluation after every epoch",
@@ -38,7 +38,7 @@ from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule
 from protometry.evaluation.evaluate import after_fit
 from protometry.lightning_modules import InterpretableModule, load_released
-from protometry.run_folder.checkpoint_file import REMEDY
+from protometry.run_folder.checkpoint_file import REMEDY, read_checkpoint
 from protometry.run_folder.checkpoint_schema import Resumable
 from protometry.run_folder.folder import (
     LINKED_MODEL_ARGUMENTS,
@@ -183,6 +183,9 @@ class TrainCLI(LightningCLI):
         if fitting and not continued:
             check_free(folder)
         checkpoint = check_unchanged(Path(path), model, data) if path else {}
+        if self.subcommand == "fit" and not path and (start := model["init_args"].get("init_from")):
+            check_checkpoint(start, "model.init_from")
+            read_checkpoint(start, mmap=True)  # refuses what is foreign, before the data are checked
         if path and fitting:
             _refuse_released(checkpoint, path)
             check_content(Resumable, checkpoint, path, REMEDY)

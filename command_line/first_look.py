@@ -95,8 +95,8 @@ def _look_at_config(parser: ArgumentParser, file: str) -> None:
         parser.error(str(error))
 
 
-def check_checkpoint(path: str | Path) -> None:
-    """Refuse a checkpoint that is not a file.
+def check_checkpoint(path: str | Path, argument: str = "ckpt_path") -> None:
+    """Refuse a checkpoint that is not a file, naming the argument that names it.
 
     Raises:
         FileNotFoundError: see above.
@@ -104,7 +104,7 @@ def check_checkpoint(path: str | Path) -> None:
     if not Path(path).is_file():
         named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
         problem = named if Path(path).is_dir() else "does not exist"
-        raise FileNotFoundError(f"Expected argument `ckpt_path` to be a checkpoint file, but {path} {problem}.")
+        raise FileNotFoundError(f"Expected argument `{argument}` to be a checkpoint file, but {path} {problem}.")
 
 
 def _look_for(parser: ArgumentParser, checkpoint: str | None, named: Mapping[str, str | list[str]] = {}) -> None:

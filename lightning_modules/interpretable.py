@@ -22,6 +22,7 @@ from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.initial_weights import load_initial_weights
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
 from protometry.lightning_modules.training_data import data_of
@@ -45,6 +46,7 @@ class InterpretableModule(LightningModule, ABC):
         task: ``"multiclass"``, or ``"multilabel"`` for any number of labels per image, where the plan's
             ``cross_entropy`` becomes ``multilabel_margin``.
         class_weights: weigh the cross-entropy of class c by n / (K n_c) of the training split.
+        init_from: a checkpoint of the same model with as many classes, whose weights training starts from.
         num_concepts: L, linked from the data; 0 without concepts.
 
     Raises:
@@ -70,6 +72,7 @@ class InterpretableModule(LightningModule, ABC):
         task: Task = "multiclass",
         class_weights: bool = False,
         num_concepts: int = 0,
+        init_from: str | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False, ignore=["backbone"] if isinstance(backbone, nn.Module) else None)
@@ -104,6 +107,7 @@ class InterpretableModule(LightningModule, ABC):
         self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
         self.phase_index = 0
         self.is_scheduled = False  # whether a phase was entered
+        self.init_from = init_from
         self.task = task
         # buffers, which a checkpoint needs to train and decide as before; None if unused
         self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
@@ -221,6 +225,11 @@ class InterpretableModule(LightningModule, ABC):
     def reads_scores_only(self) -> bool:
         """Whether steps of the phase also accept ``scores`` for an ``image``; false for models with their own steps."""
         return self.phase.reads_scores_only and type(self).training_step is InterpretableModule.training_step
+
+    def on_fit_start(self) -> None:
+        """Load the weights that training starts from, unless it is resumed."""
+        if self.init_from and not self.trainer.ckpt_path:
+            load_initial_weights(self, self.init_from)
 
     def on_train_start(self) -> None:
         """Refuse a training that nothing takes through the phases."""

@@ -67,6 +67,8 @@ def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, An
     arguments = {name: value for name, value in checkpoint["hyper_parameters"].items() if name not in without}
     if weights := (arguments.get("backbone") or {}).get("weights"):
         arguments["backbone"] = {**arguments["backbone"], "weights": Path(weights).name}  # wherever the file lay
+    if start := arguments.pop("init_from", None):
+        arguments["init_from"] = Path(start).name
     record = checkpoint.get("training")
     if record is None:
         return {"model": arguments}
