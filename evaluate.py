@@ -286,14 +286,14 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     """Explain images: a picture and a page for each, with the contributions of units to the logit.
 
     Args:
-        ckpt_path: the checkpoint file.
+        ckpt_path: the checkpoint file, or the folder of an exported model.
         image: image files, seen through the evaluation transform of the data.
         sample: ids of images of the data.
         crop: x, y, width and height in pixels, to which a single image file is cropped first, for models trained on
             crops.
         split: the split of these ids.
         explainer: as in ``run``.
-        output: folder of the pictures and pages; ``explained`` in the run folder by default.
+        output: folder of what is written; by default ``explained`` in the run folder, or beside the exported model.
         data_root: as in ``run``.
         allow_classes: as in ``run``.
         max_pixels: as in ``predict``.

@@ -22,6 +22,7 @@ from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import expand_paths
 from protometry.command_line.yaml_files import read_yaml
 
+MODEL_FILE = "model.json"  # of the folder of an exported model
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
 
@@ -57,7 +58,9 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
     parser = auto_parser(dict(commands), as_positional=False, parser_class=parser_class)
     config = parser.parse_args(arguments)
     given = config[config.subcommand]
-    _look_for(parser, given.get("ckpt_path"), {name: given.get(name) or [] for name in PATHS})
+    checkpoint = given.get("ckpt_path")
+    checkpoint = None if config.subcommand == "explain" and checkpoint and is_model_folder(checkpoint) else checkpoint
+    _look_for(parser, checkpoint, {name: given.get(name) or [] for name in PATHS})
 
 
 def look_at_names(commands: Mapping[str, str]) -> None:
@@ -95,12 +98,22 @@ def _look_at_config(parser: ArgumentParser, file: str) -> None:
         parser.error(str(error))
 
 
+def is_model_folder(path: str | Path) -> bool:
+    """Whether a path is the folder of an exported model."""
+    return (Path(path) / MODEL_FILE).is_file()
+
+
 def check_checkpoint(path: str | Path, argument: str = "ckpt_path") -> None:
     """Refuse a checkpoint that is not a file, naming the argument that names it.
 
     Raises:
         FileNotFoundError: see above.
     """
+    if is_model_folder(path):
+        raise FileNotFoundError(
+            f"Expected argument `{argument}` to be a checkpoint file, but {path} is an exported model, which has no "
+            "data and no training to continue. Name a checkpoint of its run."
+        )
     if not Path(path).is_file():
         named = f"is a folder; name a file, such as {path}/checkpoints/last.ckpt"
         problem = named if Path(path).is_dir() else "does not exist"

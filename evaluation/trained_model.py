@@ -1,4 +1,4 @@
-"""A checkpoint of a run, and the model and data that it describes."""
+"""A checkpoint of a run or an exported model, and the model and data that it describes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from protometry.command_line.first_look import is_model_folder
 from protometry.command_line.user_path import user_path
 from protometry.datamodules import load_datamodule
 from protometry.datamodules.base import ImageDataModule
+from protometry.evaluation.exported_model import explained_of
 from protometry.explanations import Explainer
 from protometry.lightning_modules import load_model
 from protometry.reports.explained_model import ExplainedModel
@@ -26,6 +28,7 @@ class TrainedModel:
     """A checkpoint, the place of its data, and the classes that it may name.
 
     Args:
+        path: of the file; for explained photos also the folder of an exported model.
         data_changes: arguments of the data module that differ from training, such as ``root``.
         allow_classes: packages whose classes the checkpoint may name besides this project's.
     """
@@ -94,6 +97,8 @@ class TrainedModel:
         inference: str | None = None,
     ) -> ExplainedModel:
         """The model with the data of its run, for pages and pictures."""
+        if is_model_folder(self.path):
+            return explained_of(self.path, self.model(inference), explainer, size)
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
     def chosen_evaluation(self) -> Path:

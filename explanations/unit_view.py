@@ -40,8 +40,8 @@ _PARTS = 3  # named of a box
 
 
 @dataclass(frozen=True)
-class UnitView:
-    """What a unit saw of an image.
+class BoxView:
+    """A photo with the box around what a unit saw, and that part of it.
 
     Args:
         crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
@@ -51,9 +51,15 @@ class UnitView:
     """
 
     photo: Image.Image
-    heat: Image.Image
     crop: Image.Image
     box: Box | None
+
+
+@dataclass(frozen=True)
+class UnitView(BoxView):
+    """What a unit saw of an image."""
+
+    heat: Image.Image
     scale: tuple[float, float]
 
     @property
@@ -86,15 +92,17 @@ def unit_view(
         )
     image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
     scale, picture, box = scale_of(saliency), to_image(image), box or evidence_box(saliency)
+    heat = fit(to_image(heat_map(image, saliency, scale)), size)
+    return UnitView(**vars(box_view(picture, box, size, least_crop)), heat=heat, scale=scale)
+
+
+def box_view(picture: Image.Image, box: Box | None, size: int = 144, least_crop: float = LEAST_CROP) -> BoxView:
+    """Draw a box on an image, and what it holds; ``size`` and ``least_crop`` as in :func:`unit_view`."""
     whole = fit(picture, size)
-    part = picture if box is None else crop(picture, recognisable(box, picture.size, least_crop))
-    return UnitView(
-        photo=whole if box is None else draw_box(whole, scaled_box(box, picture, whole)),
-        heat=fit(to_image(heat_map(image, saliency, scale)), size),
-        crop=fit(part, size),
-        box=box,
-        scale=scale,
-    )
+    if box is None:
+        return BoxView(whole, fit(picture, size), None)
+    part = crop(picture, recognisable(box, picture.size, least_crop))
+    return BoxView(draw_box(whole, scaled_box(box, picture, whole)), fit(part, size), box)
 
 
 def unit_views(  # noqa: PLR0913

@@ -7,23 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from protometry.command_line.first_look import MODEL_FILE, is_model_folder
 from protometry.command_line.user_path import user_path
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.model_folder import read_exported
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
-    """The model of a run with the weights of one of its checkpoints, in evaluation mode on the CPU.
+    """A trained model, from a checkpoint of its run or from its exported folder, in evaluation mode on the CPU.
 
     The checkpoint describes the model and holds all its weights; pretrained weights of the backbone are not read, so
     ``backbone.weights`` of the result is None. ::
 
         model = load_model("runs/quickstart/checkpoints/last.ckpt")
         tree = load_model("runs/tree/checkpoints/best.ckpt", inference="greedy")
+        exported = load_model("model/")
 
     Args:
-        path: a checkpoint that ``train.py`` has written.
+        path: a checkpoint that ``train.py`` has written, or a folder of ``protometry export``.
         allow_classes: packages whose classes the checkpoint may name besides this project's; importing one runs its
             code. Modules in the folder of a run are never imported.
         changes: arguments of the model that replace the run's; they also replace stored values of the same name, such
@@ -35,7 +38,9 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
             weights of another model, or if the model lacks an argument in ``changes``.
     """
     path = user_path(path)
-    checkpoint = read_checkpoint(path, mmap=True)
+    exported = is_model_folder(path)
+    checkpoint = read_exported(path) if exported else read_checkpoint(path, mmap=True)
+    path = path / MODEL_FILE if exported else path
     stored = checkpoint["hyper_parameters"]
     kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in _arguments(kind)]:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,9 @@ from torch import Tensor
 from protometry.command_line.messages import counted
 from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.explanations.views import Box
-from protometry.reports.unit_sources import UnitSources
+
+if TYPE_CHECKING:
+    from protometry.reports.unit_sources import UnitSources
 
 NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
 LOW, UNLIKE = 0.9, 0.99  # shares of training images with a higher similarity that are worth a sentence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,8 +19,9 @@ from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union
 from protometry.metrics.primitives.places import places
 from protometry.reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
-from protometry.reports.cautions import best_similarities, cautions
+from protometry.reports.cautions import cautions
 from protometry.reports.scan import classes_of, cpu_threshold, labels_of
+from protometry.reports.stored_sources import StoredSources
 from protometry.reports.unit_sources import Source, UnitSources, known_parts
 
 _CHUNK = 8  # images explained at once
@@ -104,12 +104,13 @@ class ExplainedModel:
     Args:
         explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
         size: longer side of the pictures in pixels, at most 256.
+        sources: the photos that stand for the units; by default those of the data.
 
     Raises:
         ValueError: if the explainer does not support the model or explains no units, or the size is out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         model: InterpretableModel,
         datamodule: Any,
@@ -117,6 +118,7 @@ class ExplainedModel:
         size: int = 144,
         class_names: Sequence[str] | None = None,
         concept_names: Sequence[str] | None = None,
+        sources: UnitSources | StoredSources | None = None,
     ) -> None:
         if not 32 <= size <= 256:
             raise ValueError(f"Expected argument `size` to be between 32 and 256 pixels, but got {size}.")
@@ -133,7 +135,7 @@ class ExplainedModel:
         self.parts: list[str] = known_parts(self.units, datamodule)
         names = datamodule.tables.concept_names if concept_names is None else concept_names
         self.concept_names: list[str] = list(names)
-        self.sources = UnitSources(model, datamodule, self.explainer, self.class_names, size)
+        self.sources = sources or UnitSources(model, datamodule, self.explainer, self.class_names, size)
 
     def unit_name(self, unit: int) -> str:
         """What a unit is called: the concept or class it stands for, else its kind and number."""
@@ -171,16 +173,10 @@ class ExplainedModel:
         """The class with the largest logit, which is explained, and its probability."""
         return f"{self.class_names[image.label]}, {100 * image.tables[0][0].probability:.1f} %"
 
-    @cached_property
-    def _reference(self) -> Tensor | None:
-        """The highest similarity of each of some training images; None where scores are not similarities."""
-        similar = self.units.kind == "prototype" and self.sources.there
-        return best_similarities(self.sources) if similar else None
-
     def cautions(self, image: ExplainedImage) -> list[str]:
         """What to know before the explanation of an image is read."""
         boxes, best = [row.view.box for row in image.tables[0][1]], float(image.output.scores.max())
-        return cautions(boxes, self.model.geometry.image, best, self._reference, image.uncropped)
+        return cautions(boxes, self.model.geometry.image, best, self.sources.best_similarities, image.uncropped)
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(

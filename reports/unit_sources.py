@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from protometry.command_line.messages import counted
-from protometry.explanations import Explainer, UnitView, unit_views
-from protometry.explanations.unit_view import LEAST_CROP, part_in
+from protometry.explanations import Explainer, unit_views
+from protometry.explanations.unit_view import LEAST_CROP, BoxView, part_in
 from protometry.lightning_modules.contract import InterpretableModel, Projectable, UnitTable
+from protometry.reports.cautions import best_similarities
 from protometry.reports.scan import Scan, labels_of, samples_of, scan
 
 TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
@@ -30,7 +31,7 @@ class Source:
         stale: whether the prototype has changed since it was projected onto the photo.
     """
 
-    view: UnitView
+    view: BoxView
     sample_id: str
     class_name: str
     part: str | None
@@ -69,6 +70,11 @@ class UnitSources:
     def training(self) -> Scan:
         """Up to 1,000 training images, drawn by class."""
         return scan(self.model, self.datamodule, "projection", TRAINING_IMAGES)
+
+    @cached_property
+    def best_similarities(self) -> Tensor | None:
+        """``(n,)`` float64, the highest similarity of each of some training images; None where scores are none."""
+        return best_similarities(self) if self.units.kind == "prototype" and self.there else None
 
     def of(self, units: Sequence[int]) -> dict[int, Source]:
         """The photos of some units; none where there are no training images."""

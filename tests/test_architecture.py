@@ -27,8 +27,10 @@ MAY_IMPORT: dict[str, str] = {
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     "evaluation": "callbacks command_line reports run_folder explanations.Explainer explanations.Upsample "
+    "explanations.choice explanations.choose_explainer "
     "lightning_modules.load_model lightning_modules.contract datamodules.photos.photo_files "
-    "datamodules.sample.sample_key datamodules.base datamodules.load datamodules.load_datamodule "
+    "datamodules.sample.sample_key datamodules.sample.ClassTables datamodules.photos.one_photo "
+    "datamodules.base datamodules.load datamodules.load_datamodule "
     "datamodules.transforms.continuity",
     "reports": "explanations metrics lightning_modules.contract datamodules.sample command_line run_folder "
     "callbacks.forward "  # images that were evaluated are shown again in forwards of the same size, bit for bit
@@ -46,7 +48,7 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
     "command_line": "jsonargparse lightning torch yaml",
-    "run_folder": "jsonargparse lightning pydantic torch yaml",
+    "run_folder": "jsonargparse lightning pydantic safetensors torch yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",

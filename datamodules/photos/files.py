@@ -136,11 +136,7 @@ def decode_image(
     """
     try:
         with open_image(path, max_pixels) as image, _pillows_limit(max_pixels):
-            pixels = _eight_bits(image)
-            pixels = on_white(pixels) if mode == "RGB" else pixels
-            turn = _turn(image) if upright else None
-            pixels = pixels if turn is None else pixels.transpose(turn)
-            return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
+            return pixels_of(image, mode, upright)
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
@@ -148,6 +144,20 @@ def decode_image(
         if path.is_file() and path.stat().st_size == 0:
             words = "the file is empty"
         raise ValueError(f"Expected {path} to be an image, but it cannot be decoded: {words}.") from error
+
+
+def pixels_of(image: Image.Image, mode: Literal["RGB", "L"] = "RGB", upright: bool = False) -> NDArray[np.uint8]:
+    """The pixels of an image of Pillow, as :func:`decode_image` has them.
+
+    Raises:
+        OSError: if it comes from a file that is damaged.
+        ValueError: if its range is not known.
+    """
+    pixels = _eight_bits(image)
+    pixels = on_white(pixels) if mode == "RGB" else pixels
+    turn = _turn(image) if upright else None
+    pixels = pixels if turn is None else pixels.transpose(turn)
+    return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
 
 
 @contextmanager
@@ -160,11 +170,12 @@ def _pillows_limit(pixels: int | None) -> Iterator[None]:
         Image.MAX_IMAGE_PIXELS = usual
 
 
-def _eight_bits(image: ImageFile.ImageFile) -> Image.Image:
+def _eight_bits(image: Image.Image) -> Image.Image:
     """The image with 8 bits per channel; Pillow itself would clip larger grey values to white."""
-    sixteen = image.format in ("PNG", "TIFF") and ";16" in str(image.tile)  # Pillow reads the upper 8 of colours
+    tile = getattr(image, "tile", "")  # of a file
+    sixteen = image.format in ("PNG", "TIFF") and ";16" in str(tile)  # Pillow reads the upper 8 of colours
     image.load()
-    pixels: Image.Image = image
+    pixels = image
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # Pillow 10 says I for both
         sixteen, pixels = True, Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):

@@ -3,76 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import image_tensor
-from protometry.datamodules.photos.files import MAX_PIXELS, decode_image
+from protometry.datamodules.photos.files import MAX_PIXELS, decode_image, pixels_of
 from protometry.datamodules.photos.folders import is_utf8
 from protometry.datamodules.sample import sample_key
-from protometry.datamodules.transforms.photo import Photo, PhotoTransform
+from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
+from protometry.datamodules.transforms.placement import GeometryPreset
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How photos become the images of a model, as :class:`.PhotoTransform` takes it.
+
+    Args:
+        image_size: ``(H, W)`` pixels.
+        crop: of the photos the model was trained on; those of users are cut by hand.
+    """
+
+    image_size: tuple[int, int]
+    geometry: GeometryPreset = "stretch"
+    variant: PhotoVariant = "paper"
+    crop: Crop = "none"
+
+    @classmethod
+    def of(cls, datamodule: ImageDataModule) -> Framing:
+        """That of some data; ``stretch`` where they are not photos."""
+        settings: Any = datamodule.hparams
+        chosen = {name: settings[name] for name in ("geometry", "variant") if name in settings}
+        return cls(datamodule.image_size, **chosen, crop="box" if shows_crops(datamodule) else "none")
 
 
 def read_photo(
-    path: str | Path,
-    datamodule: ImageDataModule,
+    photo: str | Path | Image.Image | NDArray[np.uint8],
+    data: ImageDataModule | Framing,
     crop: Sequence[int] | None = None,
     max_pixels: int | None = None,
 ) -> dict[str, Any]:
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
-    The geometry is the data's own, or ``stretch`` where they are not photos.
-
     Args:
-        path: of the file.
-        datamodule: of the data.
+        photo: path of the file; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
+        data: whose transform is used.
         crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
-        max_pixels: of a photo that is read, 160 million by default.
+        max_pixels: of a file that is read, 160 million by default.
 
     Returns:
-        ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, and ``uncropped``,
-        whether this is a whole photo although the data are cut to boxes.
+        ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, ``uncropped``,
+        whether this is a whole photo although the data are cut to boxes, ``photo_size``, height and width of the
+        upright photo in pixels, and ``placement``, where that photo lies in the image.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not an image or too large, or the crop does not lie on it.
     """
-    path = user_path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
-    if not is_utf8(str(path)):
-        raise ValueError(f"Expected the name of {str(path)!r} to be UTF-8, but it is not. Rename it.")
-    settings: Any = datamodule.hparams
-    chosen = {name: settings[name] for name in ("geometry", "variant") if name in settings}
-    try:
-        pixels = decode_image(path, upright=True, max_pixels=MAX_PIXELS if max_pixels is None else max_pixels)
-    except ValueError as error:
-        raise ValueError(f"{error} Replace the file or leave it out.") from error
+    framing = data if isinstance(data, Framing) else Framing.of(data)
+    name, pixels = _pixels(photo, MAX_PIXELS if max_pixels is None else max_pixels)
     height, width = pixels.shape[:2]
     x, y, wide, high = crop or (0, 0, width, height)
     if min(x, y) < 0 or min(wide, high) < 1 or x + wide > width or y + high > height:
         raise ValueError(
             f"Expected argument `crop` to be x, y, width and height of a part of the {width}x{height} pixels (width x "
-            f"height) of {path}, but got {x} {y} {wide} {high}."
+            f"height) of {name}, but got {x} {y} {wide} {high}."
         )
+    transform = PhotoTransform(framing.image_size, framing.geometry, variant=framing.variant)
     try:
-        framed = PhotoTransform(datamodule.image_size, **chosen)(Photo(pixels[y : y + high, x : x + wide]))
+        framed, placement = transform.to_frame(Photo(pixels[y : y + high, x : x + wide]))
     except (MemoryError, cv2.error) as error:
         raise ValueError(
-            f"Expected {path} to be resized, but its {width}x{height} pixels (width x height) do not fit into memory "
+            f"Expected {name} to be resized, but its {width}x{height} pixels (width x height) do not fit into memory "
             f"({error}). Shrink it or leave it out."
         ) from error
+    sample_id = Path(name).name
     return {
         "image": image_tensor(torch.from_numpy(framed.image)),
-        "sample_id": path.name,
-        "sample_key": torch.tensor(sample_key(path.name)),
-        "uncropped": crop is None and shows_crops(datamodule),
+        "sample_id": sample_id,
+        "sample_key": torch.tensor(sample_key(sample_id)),
+        "uncropped": crop is None and framing.crop == "box",
+        "photo_size": (height, width),
+        "placement": placement.moved(y, x),
     }
+
+
+def _pixels(photo: str | Path | Image.Image | NDArray[np.uint8], max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
+    """What errors call a photo, and its pixels."""
+    if isinstance(photo, Image.Image):
+        return "photo", pixels_of(photo, upright=True)
+    if isinstance(photo, np.ndarray):
+        if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3 or not photo.size:
+            raise ValueError(
+                f"Expected argument `photo` to be (H, W, 3) uint8 RGB, but got {photo.shape} {photo.dtype}."
+            )
+        return "photo", np.ascontiguousarray(photo)
+    path = user_path(photo)
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
+    if not is_utf8(str(path)):
+        raise ValueError(f"Expected the name of {str(path)!r} to be UTF-8, but it is not. Rename it.")
+    try:
+        return str(path), decode_image(path, upright=True, max_pixels=max_pixels)
+    except ValueError as error:
+        raise ValueError(f"{error} Replace the file or leave it out.") from error
 
 
 def shows_crops(datamodule: ImageDataModule) -> bool:

@@ -88,7 +88,8 @@ def _sample_or_reason(read: Callable[[str], dict[str, Any]], photo: tuple[str, i
     """A sample of a photo with a path and a label, or the reason why there is none."""
     path, label = photo
     try:
-        return read(path) | {"sample_id": path, "label": torch.tensor(label)}
+        sample = read(path) | {"sample_id": path, "label": torch.tensor(label)}
+        return {name: value for name, value in sample.items() if name not in ("photo_size", "placement")}
     except (OSError, ValueError) as error:
         return str(error)
 

@@ -131,8 +131,7 @@ class PhotoTransform:
                 )
             left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
         placement = place((bottom - top, right - left), self.size, self.geometry)
-        if top or left:
-            placement = replace(placement, corner=(top + placement.corner[0], left + placement.corner[1]))
+        placement = placement.moved(top, left)
         image = placement.image(photo.image, self.resize_filter)
         if self.random:
             if seed is None:

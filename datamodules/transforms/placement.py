@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import cv2
@@ -49,6 +49,10 @@ class Placement:
     def labels(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A map of codes in the frame; each pixel takes the code at its centre (plain nearest takes the top left)."""
         return self._placed(self._cut(labels), cv2.INTER_NEAREST_EXACT)
+
+    def moved(self, rows: int, columns: int) -> Placement:
+        """The same for a larger photo, in which this one begins at a row and a column."""
+        return replace(self, corner=(self.corner[0] + rows, self.corner[1] + columns))
 
     def _cut(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         (top, left), (height, width) = self.corner, self.photo
@@ -175,6 +179,31 @@ def placed_boxes(
             "Use `geometry: stretch` or `crop: box`."
         )
     return clipped_boxes(placed, (height, width))
+
+
+def box_on_photo(box: tuple[int, int, int, int], placement: Placement) -> tuple[int, int, int, int] | None:
+    """The pixels of a photo that a box in the frame covers at least in part.
+
+    Args:
+        box: inclusive pixels (x0, y0, x1, y1) of the frame.
+        placement: of the photo.
+
+    Returns:
+        Inclusive pixels; None for a box beside the photo, in the margin of a letterbox.
+
+    Example:
+        >>> box_on_photo((15, 0, 29, 14), place((60, 90), (30, 30), "stretch"))
+        (45, 0, 89, 29)
+        >>> box_on_photo((0, 0, 29, 4), place((60, 90), (30, 30), "letterbox")) is None
+        True
+    """
+    edges = np.array(box).reshape(2, 2) + np.array([[0], [1]])  # x1 and y1 end their pixel
+    edges = (edges - placement.shift[::-1]) * placement.photo[::-1] / placement.resized[::-1]
+    inside = edges.clip(0, placement.photo[::-1])
+    if (inside[0] >= inside[1]).any():
+        return None
+    x0, y0, x1, y1 = (int(edge) for edge in inclusive_boxes((inside + placement.corner[::-1]).reshape(4)))
+    return x0, y0, x1, y1
 
 
 def placed_points(

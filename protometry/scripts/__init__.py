@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]  # of the package
 COMMANDS = {
     "train": ("train any model on any data set", "protometry.scripts.train"),
     "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
+    "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
     "backbones": ("list networks to build a model on", "protometry.lightning_modules.backbones"),
     "studies": ("plan, build, serve, simulate and analyse human studies", "protometry.studies"),

@@ -1,0 +1,41 @@
+"""A trained model as a folder or a program: ``protometry export runs/quickstart --out model/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protometry.command_line.ending import from_shell
+from protometry.command_line.parser import StrictParser
+from protometry.run_folder.layout import BEST, LAST
+
+
+def main(args: list[str] | None = None) -> None:
+    """Export a checkpoint.
+
+    Raises:
+        FileNotFoundError: if there is no checkpoint, or its data are not at hand.
+    """
+    parser = StrictParser(prog="protometry export", description="Write a trained model for use elsewhere.")
+    parser.add_argument("run", type=str, help="a checkpoint, or a run folder: its best checkpoint, else the last one")
+    parser.add_argument("--out", type=str, default="model", help="the new folder")
+    parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
+    parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
+    config = parser.parse_args(args)
+    from protometry.evaluation.exported_model import export
+    from protometry.evaluation.trained_model import TrainedModel
+
+    checkpoint, out = _checkpoint(Path(config.run)), Path(config.out)
+    export(TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes), out)
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    print(f"{checkpoint}: exported to {out} ({size / 1000:,.0f} kB)")
+
+
+def _checkpoint(path: Path) -> Path:
+    """The checkpoint that stands for a run."""
+    if not path.is_dir():
+        return path
+    return path / BEST if (path / BEST).is_file() else path / LAST
+
+
+if __name__ == "__main__":
+    from_shell(main)

@@ -1,0 +1,93 @@
+"""The photos that stand for units in the folder of an exported model, written there and drawn again from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from protometry.explanations.unit_view import box_view, recognisable
+from protometry.explanations.views import png, to_image
+from protometry.reports.scan import samples_of
+from protometry.reports.unit_sources import Source, UnitSources
+from protometry.run_folder.model_folder import PHOTOS, REMEDY, StoredSource
+
+
+def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | None:
+    """Write the photos that stand for the active units, each once, and say which part of them each unit saw.
+
+    Returns:
+        The content of :class:`protometry.run_folder.model_folder.StoredSource` for each; None where no photos stand for
+        the units.
+    """
+    if not sources.there:
+        return None
+    (folder / PHOTOS).mkdir()
+    dataset, stored = sources.datamodule.dataset("projection"), []
+    names: dict[str, str] = {}  # each photo is named after the first unit it stands for
+    for unit, source in sources.of(sources.units.active.nonzero().flatten().tolist()).items():
+        if source.sample_id not in names:
+            names[source.sample_id] = f"{unit}.png"
+            (sample,) = samples_of(dataset, [source.sample_id])
+            (folder / PHOTOS / names[source.sample_id]).write_bytes(png(to_image(sample["image"])))
+        box, (height, width) = source.view.box, sources.datamodule.image_size
+        crop = None if box is None else recognisable(box, (width, height), sources.least_crop)
+        seen = {"photo": names[source.sample_id], "box": box, "crop": crop}
+        stored.append({"unit": unit, **seen, **_facts(vars(source))})
+    return stored
+
+
+_KEPT = 256  # drawn photos, of at most 400 kB each
+
+
+class StoredSources:
+    """Draws the photos of units.
+
+    Args:
+        folder: of the exported model.
+        stored: what it says of them; None where no photos stand for units.
+        similarities: the highest similarity of each of some training images; None where scores are none.
+        size: longer side of the pictures in pixels.
+    """
+
+    def __init__(
+        self, folder: Path, stored: Sequence[StoredSource] | None, similarities: Sequence[float] | None, size: int
+    ) -> None:
+        self.folder, self.size, self.there = folder, size, stored is not None
+        self.stored = {each.unit: each for each in stored or ()}
+        self.similarities = similarities
+        self._drawn = lru_cache(_KEPT)(self._draw)
+
+    @cached_property
+    def best_similarities(self) -> Tensor | None:
+        """``(n,)`` float64, the highest similarity of each of some training images; None where scores are none."""
+        return None if self.similarities is None else torch.tensor(self.similarities, dtype=torch.float64)
+
+    def of(self, units: Sequence[int]) -> dict[int, Source]:
+        """The photos of some units; none where no photos stand for them.
+
+        Raises:
+            ValueError: if one is missing or damaged.
+        """
+        return {unit: self._drawn(unit) for unit in units} if self.there else {}
+
+    def _draw(self, unit: int) -> Source:
+        stored = self.stored[unit]
+        file = self.folder / PHOTOS / stored.photo
+        try:
+            with Image.open(file, formats=["PNG"]) as photo:
+                x0, y0, x1, y1 = stored.box or (0, 0, 0, 0)
+                view = box_view(photo.convert("RGB"), (x0, y0, x1, y1) if stored.box else None, self.size)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"Expected {file} to be the photo of unit {unit}, but {error}. {REMEDY}") from error
+        return Source(view=view, **_facts(stored.model_dump()))
+
+
+def _facts(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a photo in words."""
+    return {name: source[name] for name in ("sample_id", "class_name", "part", "origin", "stale")}

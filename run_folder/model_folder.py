@@ -1,0 +1,171 @@
+"""The folder of an exported model: its weights, a description of everything else, and photos of its units.
+
+=====================  ================================================================================================
+``model.safetensors``  all parameters and buffers under their names in the state dict, each in its own type
+``model.json``         a :class:`ModelDescription`
+``units/``             photos that units stand for, each once, in the pixels that the model sees (PNG)
+=====================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from protometry.command_line.first_look import MODEL_FILE
+from protometry.run_folder.schema import Record, check_content, read_json
+
+WEIGHTS, PHOTOS, SCHEMA = "model.safetensors", "units", 1
+REMEDY = "Export the model again."
+Pixel = Annotated[int, Field(ge=0)]
+BoxEdges = Annotated[list[Pixel], Field(min_length=4, max_length=4)]
+
+
+class ModelClass(Record):
+    """The class of the model and its arguments; pretrained weights among them are not read."""
+
+    class_path: str
+    init_args: dict[str, Any]
+
+
+class StoredSource(Record):
+    """The photo that stands for a unit.
+
+    Args:
+        photo: name of its file in ``units``.
+        box: inclusive pixels (x0, y0, x1, y1) of that photo; None for a flat map.
+        crop: the same, grown to what pages show of it.
+        sample_id: of the photo in the data of the run.
+        part: in the box, where known.
+        origin: how the photo was found.
+        stale: whether the prototype has changed since it was projected onto the photo.
+    """
+
+    unit: Pixel
+    photo: Annotated[str, Field(pattern=r"^[\w-]+\.png$")]
+    box: BoxEdges | None
+    crop: BoxEdges | None
+    sample_id: str
+    class_name: str
+    part: str | None
+    origin: str
+    stale: bool
+
+
+class Accuracy(Record):
+    """Of the preferred evaluation of the checkpoint: a fraction, its 95 % interval and the number of images."""
+
+    value: float | None
+    ci95: list[float | None]
+    n: int
+    split: str
+
+
+class ModelDescription(Record):
+    """The content of ``model.json``.
+
+    Args:
+        version: of the package that wrote it.
+        state: what the model stores besides tensors, by name in the state dict.
+        decision_threshold: of the logits of a multilabel model.
+        image_size: height and width in pixels.
+        geometry: how a photo becomes an image of that size; ``variant`` and ``crop`` likewise, see
+            :class:`protometry.datamodules.transforms.photo.PhotoTransform`.
+        explainer: that drew the boxes, with its options.
+        similarities: the highest similarity of each of up to 1,000 training images; None where scores are none.
+        sources: of the active units; None where no photos stand for them, as for classes.
+        accuracy: None if the checkpoint was not evaluated.
+    """
+
+    format: Annotated[Literal[1], Field(alias="schema")]
+    version: str | None
+    model: ModelClass
+    state: dict[str, dict[str, Any]]
+    class_names: Annotated[list[str], Field(min_length=2)]
+    decision_threshold: float | None
+    image_size: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
+    geometry: str
+    variant: str
+    crop: str
+    concept_names: list[str]
+    part_names: list[str]
+    explainer: str
+    similarities: list[float] | None
+    sources: list[StoredSource] | None
+    accuracy: Accuracy | None
+
+
+def read_description(folder: Path) -> ModelDescription:
+    """What the folder of a model says of it.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if its content is damaged, or of another version.
+    """
+    content = read_json(folder / MODEL_FILE, REMEDY)
+    described: ModelDescription = check_content(ModelDescription, content, folder / MODEL_FILE, REMEDY)
+    return described
+
+
+def read_exported(folder: Path) -> dict[str, Any]:
+    """The model in the folder, as checkpoints have it: ``state_dict`` and ``hyper_parameters``.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if the content of one is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    described = read_description(folder)
+    try:
+        state: dict[str, Any] = {**load_file(folder / WEIGHTS), **described.state}
+    except SafetensorError as error:
+        raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {error}. {REMEDY}") from error
+    stored = {"_class_path": described.model.class_path, **described.model.init_args}
+    return {"state_dict": state, "hyper_parameters": stored}
+
+
+def write_exported(folder: Path, state: Mapping[str, Any], description: Mapping[str, Any]) -> None:
+    """Write weights and description; entries of ``state`` that are not tensors go into the description.
+
+    Raises:
+        ValueError: if the description is not strict JSON.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
+    others = {name: value for name, value in state.items() if name not in tensors}
+    content = {"schema": SCHEMA, **description, "state": others}
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    check_content(ModelDescription, json.loads(text), folder / MODEL_FILE, "")
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors lets no one else read it
+    (folder / MODEL_FILE).write_text(text + "\n", "utf-8")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that gets its name when it is complete, and is removed after an error.
+
+    Raises:
+        FileExistsError: if there is a file of that name, or a folder that is not empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"Expected {path} to be a new or an empty folder, but it holds files. Name another one.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        unfinished.chmod(0o755)
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,108 @@
+"""Exported models: equal to those of their runs, and complete without the data."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from protometry.evaluation.__main__ import main
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.lightning_modules import load_model
+from protometry.run_folder.model_folder import WEIGHTS
+from protometry.scripts import evaluate
+from tests.empty_checkpoint import EMPTY
+from tests.lightning_modules.registry import MODELS, tiny_birds
+
+ALLOWED = ["--allow_classes", "tests"]
+
+
+def saved(name, birds, path):
+    """A checkpoint of an untrained model on birds, as a run would have it."""
+    torch.manual_seed(3)
+    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+    if name == "ProtoPNet pruned":
+        model.prototypes.active[::3] = False
+    stored = {
+        "hyper_parameters": {**model.hparams, "_class_path": f"protometry.lightning_modules.{type(model).__name__}"},
+        "datamodule_hyper_parameters": {**birds.hparams, "_class_path": "protometry.datamodules.SketchBirds"},
+    }
+    released = {"code": "", "file": "", "sha256": "", "class_names": birds.class_names}
+    torch.save(EMPTY | stored | {"state_dict": model.state_dict(), "released": released}, path)
+    return path
+
+
+@pytest.fixture
+def photo(tmp_path):
+    file = tmp_path / "photo.png"
+    Image.effect_noise((50, 40), 60).convert("RGB").save(file)
+    return file
+
+
+def explained(path, photo, folder):
+    """What is written of a photo: name of the file -> content."""
+    evaluate.main(["explain", "--ckpt_path", str(path), "--image", str(photo), "--output", str(folder), *ALLOWED])
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_run_is_exported_and_explained_without_its_data(run_copy, photo, tmp_path, monkeypatch):
+    model, checkpoint = tmp_path / "new" / "model", run_copy / "checkpoints" / "best.ckpt"
+    expected = explained(checkpoint, photo, tmp_path / "expected")
+    main([str(run_copy), "--out", str(model), *ALLOWED])
+    run = TrainedModel(checkpoint, allow_classes=["tests"])
+    state, weights = run.checkpoint["state_dict"], load_file(model / WEIGHTS)
+    described = json.loads((model / "model.json").read_text())
+    assert {**described["state"]} == {name: value for name, value in state.items() if name not in weights}
+    for name, value in weights.items():
+        assert value.dtype == state[name].dtype
+        assert torch.equal(value, state[name]), name
+    assert described["class_names"] == run.class_names
+    assert described["accuracy"] is None
+    photos = {each["photo"] for each in described["sources"]}
+    assert photos == {file.name for file in (model / "units").iterdir()}
+    assert len(photos) == len({each["sample_id"] for each in described["sources"]})
+    shutil.rmtree(run_copy)
+    monkeypatch.setattr("protometry.datamodules.SketchBirds.setup", None)
+    assert explained(model, photo, tmp_path / "actual") == expected
+    for bad, said in (
+        (["explain", "--sample", "test/00001"], "exported model, which explains photos of yours only"),
+        (["explain", "--image", str(photo), "--explainer", "GradCAM"], r"`explainer` to be prp\(.*but got grad_cam"),
+        (["run"], "is an exported model, which has no data"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=said):
+            evaluate.main([*bad, "--ckpt_path", str(model), *ALLOWED])
+    with pytest.raises(FileExistsError, match="a new or an empty folder"):
+        main([str(run_copy), "--out", str(model)])
+
+
+@pytest.mark.parametrize("damage", ["cut", "photo", "key", "class"])
+def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
+    model = tmp_path / "model"
+    main([str(saved("ProtoPNet", tiny_birds(), tmp_path / "x.ckpt")), "--out", str(model)])
+    file, described = model / "model.json", json.loads((model / "model.json").read_text())
+    if damage == "cut":
+        (model / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:-8])
+    elif damage == "photo":
+        for each in (model / "units").iterdir():
+            each.write_bytes(b"")
+    elif damage == "key":
+        described["sources"][0]["photo"] = "../../secret.png"
+    else:
+        described["model"]["class_path"] = "os.System"
+    file.write_text(json.dumps(described))
+    said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
+    with pytest.raises(ValueError, match=said[damage]):
+        explained(model, photo, tmp_path / "actual")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_explained_as_from_its_run(name, photo, tmp_path):
+    checkpoint, model = saved(name, tiny_birds(), tmp_path / "x.ckpt"), tmp_path / "model"
+    main([str(checkpoint), "--out", str(model)])
+    loaded, images = load_model(model), torch.rand(2, 3, 32, 32)
+    assert torch.equal(loaded(images).logits, load_model(checkpoint)(images).logits)
+    assert loaded.plan == load_model(checkpoint).plan
+    assert explained(model, photo, tmp_path / "actual") == explained(checkpoint, photo, tmp_path / "expected")
