@@ -1,8 +1,9 @@
-"""A trained model as a folder or a program: ``protometry export runs/quickstart --out model/``."""
+"""A trained model in a folder of its own: ``protometry export runs/quickstart --out model/``."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from protometry.command_line.ending import from_shell
 from protometry.command_line.parser import StrictParser
@@ -13,20 +14,29 @@ def main(args: list[str] | None = None) -> None:
     """Export a checkpoint.
 
     Raises:
+        FileExistsError: if there is something already where it is to be written.
         FileNotFoundError: if there is no checkpoint, or its data are not at hand.
     """
     parser = StrictParser(prog="protometry export", description="Write a trained model for use elsewhere.")
     parser.add_argument("run", type=str, help="a checkpoint, or a run folder: its best checkpoint, else the last one")
-    parser.add_argument("--out", type=str, default="model", help="the new folder")
+    parser.add_argument("--out", type=str, default="model", help="the folder to write into")
+    formats = "a folder that explains photos, or in it one program that runs without protometry: model.pt2, model.onnx"
+    parser.add_argument("--format", type=Literal["folder", "pt2", "onnx"], default="folder", help=formats)
     parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
     parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
     config = parser.parse_args(args)
     from protometry.evaluation.exported_model import export
+    from protometry.evaluation.programs import write_program
     from protometry.evaluation.trained_model import TrainedModel
 
     checkpoint, out = _checkpoint(Path(config.run)), Path(config.out)
-    export(TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes), out)
-    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)
+    if config.format == "folder":
+        export(trained, out)
+    else:
+        out = out / f"model.{config.format}"
+        write_program(trained.model().requires_grad_(False), out, config.format)
+    size = sum(file.stat().st_size for file in (out, *out.rglob("*")) if file.is_file())
     print(f"{checkpoint}: exported to {out} ({size / 1000:,.0f} kB)")
 
 

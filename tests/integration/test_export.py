@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -95,6 +97,51 @@ def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
     said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
     with pytest.raises(ValueError, match=said[damage]):
         explained(model, photo, tmp_path / "actual")
+
+
+WITHOUT_US = """
+import sys
+sys.modules["protometry"] = None  # as if it were not installed
+import torch
+for path in sys.argv[1:]:
+    images, expected = torch.load(f"{path}/expected.pt")
+    outputs = torch.export.load(f"{path}/model.pt2").module()(images)
+    assert list(outputs) == ["logits", "probabilities", "scores", "maps"], outputs.keys()
+    assert all(torch.equal(*pair) for pair in zip(outputs.values(), expected, strict=True)), path
+"""
+
+
+@pytest.mark.slow
+def test_programs_give_equal_outputs_without_the_package(tmp_path):
+    """To the last bit, in batches of another size than at the export."""
+    for name in MODELS:
+        folder, checkpoint = tmp_path / name, saved(name, tiny_birds(), tmp_path / "x.ckpt")
+        main([str(checkpoint), "--out", str(folder), "--format", "pt2"])
+        model, images = load_model(checkpoint), torch.rand(7, 3, 32, 32)
+        with torch.no_grad():
+            output = model(images)
+        expected = [output.logits, model.probabilities(output.logits), output.scores, output.maps]
+        torch.save([images, expected], folder / "expected.pt")
+    with pytest.raises(FileExistsError, match="not to be there yet"):
+        main([str(checkpoint), "--out", str(folder), "--format", "pt2"])
+    folders = [str(tmp_path / name) for name in MODELS]
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_US, *folders], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_onnx_gives_equal_outputs(name, tmp_path):
+    """In batches of another size than at the export."""
+    from onnxruntime import InferenceSession
+
+    checkpoint = saved(name, tiny_birds(), tmp_path / "x.ckpt")
+    main([str(checkpoint), "--out", str(tmp_path), "--format", "onnx"])
+    images = torch.rand(7, 3, 32, 32)
+    outputs = InferenceSession(tmp_path / "model.onnx").run(["logits", "scores"], {"images": images.numpy()})
+    expected = load_model(checkpoint)(images)
+    for actual, output in zip(outputs, (expected.logits, expected.scores), strict=True):
+        torch.testing.assert_close(torch.from_numpy(actual), output.detach(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -361,31 +361,6 @@ class ContractTest:
         assert torch.stack(actual["prediction"]).tolist() == output.logits.argmax(1).masked_fill(abstains, -1).tolist()
 
     @pytest.mark.slow
-    def test_an_export_gives_equal_logits(self, model):
-        """Also once it was saved, and in batches of another size."""
-        size = ({0: torch.export.Dim("batch")},)
-        file = io.BytesIO()
-        torch.export.save(torch.export.export(model, (images(),), dynamic_shapes=size), file)
-        output = torch.export.load(io.BytesIO(file.getvalue())).module()(images(7))
-        assert isinstance(output, ModelOutput)
-        for name, tensor in tensors_of(output).items():
-            assert torch.equal(tensor, tensors_of(output_of(model, images(7)))[name]), name
-
-    @pytest.mark.slow
-    def test_onnx_gives_equal_logits(self, model, tmp_path):
-        """In batches of another size; as docs/export.md exports it."""
-        from onnxruntime import InferenceSession
-
-        size, file = ({0: torch.export.Dim("batch")},), str(tmp_path / "model.onnx")
-        names = {"input_names": ["images"], "output_names": ["logits", "scores", "maps"]}
-        program = torch.export.export(model, (images(),), dynamic_shapes=size)
-        torch.onnx.export(program, (images(),), file, dynamo=True, external_data=False, **names)
-        logits, scores, _ = InferenceSession(file).run(names["output_names"], {"images": images(7).numpy()})
-        expected = output_of(model, images(7))
-        close(torch.from_numpy(logits), expected.logits, rtol=1e-3, atol=1e-4)
-        close(torch.from_numpy(scores), expected.scores, rtol=1e-3, atol=1e-4)
-
-    @pytest.mark.slow
     @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
     def test_every_phase_trains(self, build, precision):
         """One batch each, in the order of the plan; finite losses; the named groups move. bfloat16: one preset."""
