@@ -283,7 +283,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     allow_classes: str | None = None,
     max_pixels: int | None = None,
 ) -> None:
-    """Explain images: a picture and a page for each, with the contributions of units to the logit.
+    """Explain images: a picture, a page and a JSON file for each, with the contributions of units to the logit.
 
     Args:
         ckpt_path: the checkpoint file, or the folder of an exported model.

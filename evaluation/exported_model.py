@@ -32,7 +32,8 @@ def export(trained: TrainedModel, folder: Path) -> None:
     """
     with new_folder(folder) as unfinished:
         explained = trained.explained(size=_SMALL)
-        model, stored = explained.model, trained.checkpoint["hyper_parameters"]
+        model: Any = explained.model
+        stored = trained.checkpoint["hyper_parameters"]
         framing, threshold = Framing.of(explained.datamodule), explained.threshold
         best = explained.sources.best_similarities
         facts = {

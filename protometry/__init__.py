@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protometry.datamodules.load import load_datamodule
+    from protometry.evaluation.photo_explainer import PhotoExplainer
     from protometry.lightning_modules.load import load_model
     from protometry.reports.explained_figure import explain
     from protometry.reports.tables.paired_comparison import compare_evaluations as compare
     from protometry.scripts.evaluate import run as evaluate
 
-__all__ = ["compare", "evaluate", "explain", "load_datamodule", "load_model"]
+__all__ = ["PhotoExplainer", "compare", "evaluate", "explain", "load_datamodule", "load_model"]
 
 _PLACES = {
+    "PhotoExplainer": ("protometry.evaluation.photo_explainer", "PhotoExplainer"),
     "compare": ("protometry.reports.tables.paired_comparison", "compare_evaluations"),
     "evaluate": ("protometry.scripts.evaluate", "run"),
     "explain": ("protometry.reports.explained_figure", "explain"),
@@ -32,7 +34,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A function, imported when it is used: PyTorch takes seconds to import, and command lines answer sooner."""
+    """What is imported when it is used: PyTorch takes seconds to import, and command lines answer sooner."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, function = _PLACES[name]

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from protometry.datamodules.transforms.placement import Placement, box_on_photo
 from protometry.explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from protometry.explanations.choice import description, supporting
 from protometry.explanations.unit_view import part_in, same_places
@@ -67,6 +68,8 @@ class ExplainedImage:
         mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
         tables: of the classes with the largest logits, with their rows.
+        placement: where the photo of a user lies in the picture; None for images of the data.
+        photo_size: width and height in pixels of that photo, or of the picture.
     """
 
     sample_id: str
@@ -80,11 +83,17 @@ class ExplainedImage:
     uncropped: bool
     tables: list[tuple[AdditiveTable, list[Row]]]
     output: ModelOutput = field(repr=False)
+    placement: Placement | None = None
+    photo_size: tuple[int, int] = (0, 0)
 
     @property
     def label(self) -> int:
         """The class with the largest logit, which is explained first."""
         return self.tables[0][0].label
+
+    def on_photo(self, box: Box) -> Box | None:
+        """A box of the picture in pixels of the photo; None in the margin beside it."""
+        return box if self.placement is None else box_on_photo(box, self.placement)
 
     def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
         """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree."""
@@ -135,7 +144,8 @@ class ExplainedModel:
         self.parts: list[str] = known_parts(self.units, datamodule)
         names = datamodule.tables.concept_names if concept_names is None else concept_names
         self.concept_names: list[str] = list(names)
-        self.sources = sources or UnitSources(model, datamodule, self.explainer, self.class_names, size)
+        own = UnitSources(model, datamodule, self.explainer, self.class_names, size)
+        self.sources: Any = sources or own  # pages of units need those of the data
 
     def unit_name(self, unit: int) -> str:
         """What a unit is called: the concept or class it stands for, else its kind and number."""
@@ -232,6 +242,8 @@ class ExplainedModel:
                     uncropped=bool(sample.get("uncropped")),
                     tables=[self._lines(sample, table, maps[index], most) for table in own],
                     output=image_of(output, index),
+                    placement=sample.get("placement"),
+                    photo_size=sample.get("photo_size", whole.size),
                 )
             )
         return explained

@@ -47,7 +47,7 @@ class Framing:
 
 def read_photo(
     photo: str | Path | Image.Image | NDArray[np.uint8],
-    data: ImageDataModule | Framing,
+    datamodule: ImageDataModule | Framing,
     crop: Sequence[int] | None = None,
     max_pixels: int | None = None,
 ) -> dict[str, Any]:
@@ -55,20 +55,20 @@ def read_photo(
 
     Args:
         photo: path of the file; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
-        data: whose transform is used.
+        datamodule: of the data, or their transform alone.
         crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
         max_pixels: of a file that is read, 160 million by default.
 
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, ``uncropped``,
-        whether this is a whole photo although the data are cut to boxes, ``photo_size``, height and width of the
+        whether this is a whole photo although the data are cut to boxes, ``photo_size``, width and height of the
         upright photo in pixels, and ``placement``, where that photo lies in the image.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not an image or too large, or the crop does not lie on it.
     """
-    framing = data if isinstance(data, Framing) else Framing.of(data)
+    framing = datamodule if isinstance(datamodule, Framing) else Framing.of(datamodule)
     name, pixels = _pixels(photo, MAX_PIXELS if max_pixels is None else max_pixels)
     height, width = pixels.shape[:2]
     x, y, wide, high = crop or (0, 0, width, height)
@@ -91,7 +91,7 @@ def read_photo(
         "sample_id": sample_id,
         "sample_key": torch.tensor(sample_key(sample_id)),
         "uncropped": crop is None and framing.crop == "box",
-        "photo_size": (height, width),
+        "photo_size": (width, height),
         "placement": placement.moved(y, x),
     }
 

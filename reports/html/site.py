@@ -73,13 +73,12 @@ class Site:
 
     def _source(self, picture: Image.Image) -> str:
         """Where a page finds a picture: its file, or its data."""
-        data = io.BytesIO()
-        picture.save(data, "WEBP", quality=QUALITY, method=METHOD)
         if self.folder is None:
-            return f"data:image/webp;base64,{base64.b64encode(data.getvalue()).decode()}"
-        name = f"images/{hashlib.sha256(data.getvalue()).hexdigest()[:20]}.webp"
+            return data_uri(picture)
+        data = _webp(picture)
+        name = f"images/{hashlib.sha256(data).hexdigest()[:20]}.webp"
         if name not in self.files:
-            self._write(name, data.getvalue())
+            self._write(name, data)
         return name
 
     def page(self, name: str, template: str, **context: Any) -> str:
@@ -108,6 +107,17 @@ class Site:
             file.write(f"{name}\n")
         write_atomic(self.folder / name, data)
         self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def data_uri(picture: Image.Image) -> str:
+    """A picture as the source of an image in a page that needs no other file."""
+    return f"data:image/webp;base64,{base64.b64encode(_webp(picture)).decode()}"
+
+
+def _webp(picture: Image.Image) -> bytes:
+    data = io.BytesIO()
+    picture.save(data, "WEBP", quality=QUALITY, method=METHOD)
+    return data.getvalue()
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -595,14 +595,14 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
 
 
 # -- one image --------------------------------------------------------------------------------------------------------
-def test_explain_writes_a_picture_and_a_page_for_photos_and_ids(evaluated_copy, tmp_path):
+def test_explain_writes_a_picture_a_page_and_numbers_for_photos_and_ids(evaluated_copy, tmp_path):
     photo = tmp_path / "my photo.png"
     Image.new("RGB", (50, 40), "#884400").save(photo)
     checkpoint = ["--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
     evaluate.main(["explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002"])
     names = sorted(path.name for path in (evaluated_copy / "explained").iterdir())
     stems = ["my-photo-png", "test-00001", "test-00002"]
-    assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "png")]
+    assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "json", "png")]
     for bad, message in (
         ([], "`image` or `sample` to name an image"),
         (["--image", "a", "b", "--crop", "1", "2", "3", "4"], "a single `image` with `crop`"),

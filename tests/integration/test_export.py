@@ -15,25 +15,10 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.lightning_modules import load_model
 from protometry.run_folder.model_folder import WEIGHTS
 from protometry.scripts import evaluate
-from tests.empty_checkpoint import EMPTY
 from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.untrained import saved
 
 ALLOWED = ["--allow_classes", "tests"]
-
-
-def saved(name, birds, path):
-    """A checkpoint of an untrained model on birds, as a run would have it."""
-    torch.manual_seed(3)
-    model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-    if name == "ProtoPNet pruned":
-        model.prototypes.active[::3] = False
-    stored = {
-        "hyper_parameters": {**model.hparams, "_class_path": f"protometry.lightning_modules.{type(model).__name__}"},
-        "datamodule_hyper_parameters": {**birds.hparams, "_class_path": "protometry.datamodules.SketchBirds"},
-    }
-    released = {"code": "", "file": "", "sha256": "", "class_names": birds.class_names}
-    torch.save(EMPTY | stored | {"state_dict": model.state_dict(), "released": released}, path)
-    return path
 
 
 @pytest.fixture

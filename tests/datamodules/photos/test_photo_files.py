@@ -71,7 +71,7 @@ def test_a_photo_that_does_not_fit_into_memory_when_it_is_resized(tmp_path, data
     def full(*args):
         raise MemoryError("Unable to allocate 4 GiB")
 
-    monkeypatch.setattr("protometry.datamodules.photos.one_photo.PhotoTransform.__call__", full)
+    monkeypatch.setattr("protometry.datamodules.photos.one_photo.PhotoTransform.to_frame", full)
     photo(tmp_path / "photos/a.png", 1)
     (reason,) = seen(tmp_path / "photos", data)[1]
     assert "a.png to be resized, but its 40x30 pixels (width x height) do not fit into memory" in reason

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from protometry.datamodules.transforms.placement import place, place_points
+from protometry.datamodules.transforms.placement import box_on_photo, place, place_points
 
 SHAPES = [(60, 90), (90, 60), (33, 47), (200, 31), (7, 300), (48, 64), (1, 1)]
 FRAMES = [(32, 32), (48, 64), (130, 90)]
@@ -134,3 +134,20 @@ def test_never_less_than_a_pixel():
 def test_an_unchanged_photo_is_not_copied():
     image = np.zeros((20, 30, 3), np.uint8)
     assert np.shares_memory(place((20, 30), (20, 30), "letterbox").image(image, "area"), image)
+
+
+@pytest.mark.parametrize("geometry", ["stretch", "letterbox", "shorter_crop", "center_crop"])
+@pytest.mark.parametrize("shape", [(37, 90), (90, 37), (20, 20), (3000, 20)])
+def test_a_box_is_that_of_the_pixels_of_the_photo_it_touches(shape, geometry):
+    """By the definition, pixel by pixel along each axis; the photo was cut out at row 5 and column 7."""
+    placement = place(shape, (30, 40), geometry).moved(5, 7)
+    for box in ((0, 0, 39, 29), (3, 4, 11, 20), (19, 14, 20, 15), (0, 0, 1, 29), (38, 2, 39, 3)):
+        spans = []
+        for axis, first, last in ((1, box[0], box[2] + 1), (0, box[1], box[3] + 1)):
+            pixels = np.arange(placement.corner[axis], placement.corner[axis] + placement.photo[axis])
+            points = np.stack([pixels, pixels], axis=1)[None].astype(float)
+            begin, end = (place_points(points + side, [placement])[0, :, 1 - axis] for side in (0, 1))
+            touched = pixels[(begin < last - 1e-6) & (end > first + 1e-6)]
+            spans.append((touched.min(), touched.max()) if len(touched) else None)
+        expected = None if None in spans else (spans[0][0], spans[1][0], spans[0][1], spans[1][1])
+        assert box_on_photo(box, placement) == expected
