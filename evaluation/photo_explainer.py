@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-
-from protometry.datamodules.photos.one_photo import read_photo
+from protometry.datamodules.photos.one_photo import PhotoLike, read_photo
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import Explainer
 from protometry.reports.html.answer import Answer
@@ -52,22 +48,20 @@ class PhotoExplainer:
     ) -> None:
         self.explained = TrainedModel(Path(model), allow_classes=allow_classes).explained(explainer, size)
         self.classes, self.most, self.max_pixels = classes, most, max_pixels
-        self._alone = Lock()  # explainers keep what they see of the model between its layers
+        self._alone = Lock()  # explainers watch the layers of the model, and Pillow has one limit for all
 
-    def __call__(
-        self, photo: str | Path | Image.Image | NDArray[np.uint8], crop: Sequence[int] | None = None
-    ) -> Answer:
+    def __call__(self, photo: PhotoLike, crop: Sequence[int] | None = None) -> Answer:
         """Explain one photo.
 
         Args:
-            photo: path of the file; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
+            photo: path of the file, or its content; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
             crop: x, y, width and height in pixels, to which it is cut first, for models trained on crops.
 
         Raises:
             FileNotFoundError: if there is no such file.
             ValueError: if it is not an image or too large, or the crop does not lie on it.
         """
-        sample = read_photo(photo, self.explained.datamodule, crop, self.max_pixels)
         with self._alone:
+            sample = read_photo(photo, self.explained.datamodule, crop, self.max_pixels)
             (image,) = self.explained.explain([sample], "the answer", self.classes, self.most)
             return Answer(image, self.explained)

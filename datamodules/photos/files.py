@@ -7,6 +7,7 @@ import struct
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,15 +101,15 @@ def regular(path: Path) -> Path:
     return path
 
 
-def open_image(path: Path, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:
-    """An image of the formats of photos, whatever its name says; its pixels are not read yet.
+def open_image(path: Path | BytesIO, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:
+    """An image of the formats of photos, a file or its content, whatever its name says; its pixels are not read yet.
 
     Raises:
         OSError: if it is no such image, or there is no such file.
         ValueError: if it is not a regular file, or has more than ``max_pixels``.
     """
     with _pillows_limit(None):  # which warns of the photos of some cameras
-        image = Image.open(regular(path), formats=FORMATS)
+        image = Image.open(regular(path) if isinstance(path, Path) else path, formats=FORMATS)
     if image.width * image.height > max_pixels:
         image.close()
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,18 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import image_tensor
-from protometry.datamodules.photos.files import MAX_PIXELS, decode_image, pixels_of
+from protometry.datamodules.photos.files import FORMATS, MAX_PIXELS, decode_image, open_image, pixels_of
 from protometry.datamodules.photos.folders import is_utf8
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
 from protometry.datamodules.transforms.placement import GeometryPreset
+
+PhotoLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Framing:
 
 
 def read_photo(
-    photo: str | Path | Image.Image | NDArray[np.uint8],
+    photo: PhotoLike,
     datamodule: ImageDataModule | Framing,
     crop: Sequence[int] | None = None,
     max_pixels: int | None = None,
@@ -54,7 +57,7 @@ def read_photo(
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
     Args:
-        photo: path of the file; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
+        photo: path of the file, or its content; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
         datamodule: of the data, or their transform alone.
         crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
         max_pixels: of a file that is read, 160 million by default.
@@ -96,8 +99,10 @@ def read_photo(
     }
 
 
-def _pixels(photo: str | Path | Image.Image | NDArray[np.uint8], max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
+def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     """What errors call a photo, and its pixels."""
+    if isinstance(photo, bytes):
+        return "photo", _decoded(photo, max_pixels)
     if isinstance(photo, Image.Image):
         return "photo", pixels_of(photo, upright=True)
     if isinstance(photo, np.ndarray):
@@ -115,6 +120,17 @@ def _pixels(photo: str | Path | Image.Image | NDArray[np.uint8], max_pixels: int
         return str(path), decode_image(path, upright=True, max_pixels=max_pixels)
     except ValueError as error:
         raise ValueError(f"{error} Replace the file or leave it out.") from error
+
+
+def _decoded(content: bytes, max_pixels: int) -> NDArray[np.uint8]:
+    """The pixels of a file that was read, or received."""
+    try:
+        with open_image(BytesIO(content), max_pixels) as image:
+            return pixels_of(image, upright=True)
+    except UnidentifiedImageError as error:
+        raise ValueError(f"Expected the photo to be one of {', '.join(FORMATS)}, but it is none.") from error
+    except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
+        raise ValueError(f"Expected the photo to be an image, but it cannot be decoded: {error}.") from error
 
 
 def shows_crops(datamodule: ImageDataModule) -> bool:

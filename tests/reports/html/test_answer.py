@@ -79,7 +79,7 @@ def test_photos_of_every_kind_have_one_answer(birds, photo, tmp_path):
     main([str(saved("ProtoPNet", birds, tmp_path / "x.ckpt")), "--out", str(tmp_path / "model")])
     explainer = PhotoExplainer(tmp_path / "model")
     expected = explainer(photo).json()
-    for same in (Image.open(photo), np.array(Image.open(photo))):
+    for same in (photo.read_bytes(), Image.open(photo), np.array(Image.open(photo))):
         assert explainer(same).json() == expected | {"photo": "photo"}
     whole = Image.new("RGB", (200, 100))
     whole.paste(Image.open(photo), (30, 20))
