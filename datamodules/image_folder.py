@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from protometry.command_line.messages import did_you_mean
 from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.arguments import check_choice
-from protometry.datamodules.photos.class_attributes import AttributedDataset, read_attribute_table
+from protometry.datamodules.photos.annotated import AnnotatedDataset, ConceptLevel, Task
+from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.data_module import PhotoDataModule
-from protometry.datamodules.photos.dataset import PhotoTable
-from protometry.datamodules.photos.files import folders_below, read_text
-from protometry.datamodules.photos.folders import (
-    EXTENSIONS,
-    PARTS,
-    by_folder,
-    by_prefix,
-    misnamed_split_folders,
-    split_folders,
-    visible_folders,
-)
-from protometry.datamodules.photos.problems import Problems, first_few
-from protometry.datamodules.sample import nfc
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.photos.folders import PARTS
+from protometry.datamodules.photos.own_folder import REMEDY, TITLE, Layout, own_photos
+from protometry.datamodules.transforms.photo import Crop, PhotoTransform
 
-TITLE = "the image folder"
-REMEDY = "Fix the folder or list what is not wanted in `exclude`."
-Layout = Literal["folders", "flat"]
 FolderScheme = Literal["auto", "cv70", "official", "test"]
-WNID = re.compile(r"n\d{8}")
 
 
-class ImageFolderDataset(AttributedDataset):
-    """The photos below a folder, as an evaluation sees them; see :class:`ImageFolder` for layouts and classes.
+class ImageFolderDataset(AnnotatedDataset):
+    """The photos below a folder, as an evaluation sees them; see :class:`ImageFolder` for layouts, classes and tables.
+
+    Attributes of classes that no table describes follow the votes of all photos but the official test photos until
+    :meth:`learn` names others.
 
     Args:
         parts: whether ``train/``, ``val/`` and ``test/`` in ``root`` are the official parts; a root that is one of them
@@ -51,7 +37,7 @@ class ImageFolderDataset(AttributedDataset):
         ValueError: if photos and classes do not fit.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of the data module
         self,
         root: str,
         layout: Layout = "folders",
@@ -59,14 +45,17 @@ class ImageFolderDataset(AttributedDataset):
         attribute_table: str | None = None,
         parts: bool = True,
         transform: PhotoTransform | None = None,
+        table: str | None = None,
+        task: Task | None = None,
+        concept_level: ConceptLevel = "image",
     ) -> None:
         check_choice("layout", layout, ("folders", "flat"))
-        folder = _find(root, layout, parts)
-        self.parts = split_folders(folder) if layout == "folders" else []
-        keys, names = _classes(folder, layout, class_file)
-        attributes = None if attribute_table is None else read_attribute_table(user_path(attribute_table), keys)
-        table = _read(folder, self.parts, layout, (keys, names), class_file or f"{folder}/train")
-        super().__init__(table, transform or PhotoTransform(), attributes, attribute_table is not None)
+        check_choice("task", task, (None, "attributes", "single"))
+        check_choice("concept_level", concept_level, ("class", "image"))
+        own = own_photos(root, layout, class_file, parts, table)
+        classes = None if attribute_table is None else read_attribute_table(user_path(attribute_table), own.keys)
+        super().__init__(own.table, transform or PhotoTransform(), own.found, classes, task, concept_level)
+        self.parts, self.part_of = own.parts, own.part_of
 
 
 class ImageFolder(PhotoDataModule):
@@ -85,8 +74,14 @@ class ImageFolder(PhotoDataModule):
             where there are such folders and else ``cv70``.
         class_file: fixes the order of classes, for a head that has learnt them: a class per line, as its name alone or
             as ``wnid name``; without it they are sorted.
-        attribute_table: makes the attributes of a class the labels, see
+        attribute_table: attributes of the classes, see
             :func:`protometry.datamodules.photos.class_attributes.read_attribute_table`.
+        table: says more of each photo, a file as in :mod:`protometry.datamodules.photos.annotations`, also below
+            ``root``.
+        task: ``attributes`` (multilabel) or ``single`` (which class it is); None takes the attributes if there is an
+            ``attribute_table`` and no ``table``, several classes if the table has a column ``labels``, else the class.
+        concept_level: ``image`` gives a photo its own attributes where the table has any, ``class`` those of its class.
+        crop: ``box`` cuts photos to their boxes.
         photos: the other arguments of :class:`.PhotoDataModule`.
 
     Raises:
@@ -96,28 +91,40 @@ class ImageFolder(PhotoDataModule):
     title = TITLE
     remedy = REMEDY
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one flat list, so that every knob is one flag
         self,
         root: str,
         layout: Layout = "folders",
         scheme: FolderScheme = "auto",
         class_file: str | None = None,
         attribute_table: str | None = None,
+        table: str | None = None,
+        task: Task | None = None,
+        concept_level: ConceptLevel = "image",
+        crop: Crop = "none",
         **photos: Any,
     ) -> None:
         check_choice("layout", layout, ("folders", "flat"))
         check_choice("scheme", scheme, ("auto", "cv70", "official", "test"))
+        check_choice("task", task, (None, "attributes", "single"))
+        check_choice("concept_level", concept_level, ("class", "image"))
+        self.crop = crop
         super().__init__(root, **photos)
         self.layout: Layout = layout
         self.scheme = scheme
         self.fold = None if scheme == "test" else self.fold  # nothing to hold out
         self.class_file = class_file
-        self.attribute_table = attribute_table
+        self.attribute_table, self.table = attribute_table, table
+        self.task: Task | None = task
+        self.concept_level: ConceptLevel = concept_level
 
     def photo_dataset(self) -> ImageFolderDataset:
         """Look through the folders."""
-        parts, transform = self.scheme == "auto", self.transform()
-        return ImageFolderDataset(self.root, self.layout, self.class_file, self.attribute_table, parts, transform)
+        folders = self.root, self.layout, self.class_file, self.attribute_table, self.scheme == "auto"
+        photos = ImageFolderDataset(*folders, self.transform(), self.table, self.task, self.concept_level)
+        if self.crop == "box" and (reason := photos.capabilities().missing("bounding_box")):
+            raise ValueError(f"Expected boxes for `crop: box`, but got none ({reason}). Use `crop: none`.")
+        return photos
 
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
         """Divide the photos by ``scheme``; ``val/`` is the validation part where there is ``test/`` too."""
@@ -125,125 +132,23 @@ class ImageFolder(PhotoDataModule):
         assert isinstance(photos, ImageFolderDataset)
         if self.scheme == "auto":
             self.scheme = "official" if photos.parts else "cv70"
-            rank_zero_info(f"{self.title} {photos.table.folder}: {_division(photos.parts)} (scheme {self.scheme}).")
+            rank_zero_info(f"{self.title} {photos.table.folder}: {_division(photos)} (scheme {self.scheme}).")
         if self.scheme == "test":
             return splits.given(population, self.scheme, splits.SEED, population.ids, [])
         if self.scheme == "official" and len(photos.parts) == len(PARTS):
-            test, val = ([name for name in population.ids if name.startswith(part)] for part in ("test/", "val/"))
+            parts = [photos.part_of[row] for row in rows.tolist()]
+            test, val = ([population.ids[i] for i, of in enumerate(parts) if of == part] for part in ("test", "val"))
             return splits.given(population, self.scheme, splits.SEED, test, [val])
         return super().make_splits(population, rows)
 
 
-def _division(parts: list[str]) -> str:
-    """How photos are divided, by the parts that have a folder."""
-    if not parts:
+def _division(photos: ImageFolderDataset) -> str:
+    """How photos are divided, by the parts that there are."""
+    by_table = photos.found is not None and photos.found.parts is not None
+    if not photos.parts:
         return "30 % of the photos of each class are drawn for the test, and of the others a fold for validation"
-    if len(parts) == len(PARTS):
-        return "the folders say which photos are for training, validation and test"
-    return f"{parts[-1]}/ is the test part, and of train/ a fold is drawn for validation"
-
-
-def _read(
-    folder: Path, parts: list[str], layout: Layout, classes: tuple[list[str], list[str]], source: str
-) -> PhotoTable:
-    """The photos below a folder; ``source`` is what names the classes."""
-    keys, names = classes
-    problems = Problems(f"{TITLE} {folder}", REMEDY)
-    placed = by_folder(folder, parts, problems) if layout == "folders" else by_prefix(folder, problems)
-    for part in parts:
-        if not visible_folders(folder / part):
-            problems.wrong(f"{part}/ holds no class folders; fill it or remove it")
-    index = {key: number for number, key in enumerate(keys)}
-    unknown = {key: path for path, key in zip(placed.paths, placed.keys, strict=True) if key not in index}
-    for key, path in unknown.items():
-        problems.wrong(f"class {key!r} of {path} is not in {source}.{did_you_mean(key, keys)}")
-    problems.raise_any()
-    held_out = "test/" if "test" in parts else "val/"
-    return PhotoTable(
-        dataset="image_folder",
-        folder=folder,
-        class_names=names,
-        files=placed.files(folder),
-        labels=np.array([index[key] for key in placed.keys], dtype=np.int64),
-        is_test=np.array([path.startswith(held_out) for path in placed.paths]) if parts else None,
-    )
-
-
-def _find(root: str, layout: Layout, parts: bool) -> Path:
-    """``root``, if photos can be in it."""
-    folder = user_path(root)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"Expected argument `root` to be a folder, but there is none at {folder}.")
-    inside = visible_folders(folder)
-    holds = first_few(inside) if inside else "no folders"
-    if layout == "flat":
-        if not _holds_images(folder):
-            raise FileNotFoundError(
-                f"Expected argument `root` to hold images for `layout: flat`, but {folder} holds "
-                f"{holds}.{_use([place for place in folders_below(folder) if _holds_images(place)])}"
-            )
-        return folder
-    if alike := misnamed_split_folders(folder):
-        raise FileNotFoundError(
-            f"Expected argument `root` to hold train/ with val/ or test/, or class folders, but {folder} holds "
-            f"{first_few(alike)}. Name the parts `train`, `val` and `test`, or give the folder of one of them."
-        )
-    above = folder.resolve().parent
-    if parts and folder.resolve().name in split_folders(above):
-        raise FileNotFoundError(
-            f"Expected argument `root` to hold train/ with val/ or test/, but {folder} is one of these."
-            f"{_use([above])} To divide its photos alone, use `scheme: cv70`."
-        )
-    deeper = [
-        name for name in inside if split_folders(folder / name) or (inside == [name] and visible_folders(folder / name))
-    ]
-    if deeper or len(inside) < 2:
-        below = folders_below(folder)
-        hint = (
-            [place for place in below if split_folders(place)]
-            or [place for place in below if len(visible_folders(place)) > 1]
-            or ([above.parent] if above.name in split_folders(above.parent) else [above])
-        )
-        raise FileNotFoundError(
-            f"Expected argument `root` to hold class folders, but {folder} holds {holds}.{_use(hint)}"
-        )
-    return folder
-
-
-def _classes(folder: Path, layout: Layout, class_file: str | None) -> tuple[list[str], list[str]]:
-    """Keys (names of folders, or beginnings of file names) and names of the classes, in order."""
-    if class_file is not None:
-        return read_classes(user_path(class_file))
-    if layout == "flat":
-        placed = by_prefix(folder, Problems(TITLE, REMEDY))
-        keys = sorted(set(placed.keys))
-    else:
-        keys = [nfc(name) for name in visible_folders(folder / "train" if split_folders(folder) else folder)]
-    return keys, keys
-
-
-def read_classes(path: Path) -> tuple[list[str], list[str]]:
-    """The keys (wnids, else names) and the names in a file with one class per line, as its name or as ``wnid name``.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is empty or a key repeats.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `class_file` to be a file, but there is none at {path}.")
-    lines = [nfc(line.strip()) for line in read_text(path).splitlines() if line.strip()]
-    pairs = [line.split(maxsplit=1) if WNID.fullmatch(line.split()[0]) else [line] for line in lines]
-    keys = [pair[0] for pair in pairs]
-    if len(set(keys)) != len(keys) or not keys:
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        got = f"{twice!r} several times" if keys else "none"
-        raise ValueError(f"Expected {path} to name different classes, one per line, but got {got}.")
-    return keys, [pair[-1] for pair in pairs]
-
-
-def _holds_images(folder: Path) -> bool:
-    return any(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
-
-
-def _use(places: list[Path]) -> str:
-    return f" Use `root: {places[0]}`." if places else ""
+    if len(photos.parts) == len(PARTS):
+        says = "the table says" if by_table else "the folders say"
+        return f"{says} which photos are for training, validation and test"
+    test, train = (photos.parts[-1], "train") if by_table else (f"{photos.parts[-1]}/", "train/")
+    return f"{test} is the test part, and of {train} a fold is drawn for validation"

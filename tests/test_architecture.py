@@ -50,7 +50,7 @@ THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
     "command_line": "jsonargparse lightning torch yaml",
     "run_folder": "jsonargparse lightning pydantic safetensors torch yaml",
-    "datamodules": "albumentations cv2 lightning numpy PIL pydantic rich scipy sklearn torch torchvision yaml",
+    "datamodules": "albumentations cv2 lightning numpy PIL pyarrow pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",
     "sweeps": "jsonargparse matplotlib optuna pydantic rich sqlalchemy yaml",

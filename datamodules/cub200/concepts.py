@@ -1,4 +1,4 @@
-"""The attributes of CUB-200-2011 that serve as concepts, the classes that have them and the parts they are about.
+"""The attributes of CUB-200-2011 that serve as concepts, and the classes that have them.
 
 Sources: Wah et al. 2011 (312 attributes), Koh et al. 2020, *Concept Bottleneck Models* (the 112 and the vote rule).
 """
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.cub200.attributes import IMAGE_LABELS, NAMES, NOT_VISIBLE, Attributes
+from protometry.datamodules.photos.class_attributes import votes
 
 Selection = Literal["fixed", "vote", "all"]
 VOTE_CLASSES = 10
@@ -27,7 +28,6 @@ FIXED = (
 )
 # fmt: on
 FIXED_FROM = 312
-PART_OF_REGION = {"bill": "beak", "head": "forehead", "upper_tail": "tail", "under_tail": "tail"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ def majority_votes(attributes: Attributes, labels: NDArray[np.int64], rows: NDAr
     """
     if attributes.present is None or attributes.certainty is None:
         raise ValueError(f"Expected {IMAGE_LABELS} to be under `root`, but it is not; use `concept_selection: fixed`.")
-    present = attributes.present[rows]
-    absent = ~present & (attributes.certainty[rows] != NOT_VISIBLE)
-    member = np.eye(len(attributes.continuous))[labels[rows]].T
-    return np.asarray(member @ present >= member @ absent)
+    seen = attributes.certainty[rows] != NOT_VISIBLE
+    present, absent = votes(attributes.present[rows], seen, labels[rows], len(attributes.continuous))
+    return np.asarray(present >= absent)
 
 
 def select_concepts(
@@ -102,27 +101,3 @@ def select_concepts(
             "left. Use `concept_selection: fixed`."
         )
     return Concepts(indices, binary[:, indices], source)
-
-
-def part_of_concept(name: str, part_groups: list[str]) -> int:
-    """Index of the part group an attribute is about, -1 if it is about no single part (size, shape, whole plumage).
-
-    Example:
-        >>> part_of_concept("has_bill_shape::dagger", ["back", "beak"]), part_of_concept("has_size::small", ["back"])
-        (1, -1)
-    """
-    region = name.split("::")[0].removeprefix("has_").rpartition("_")[0]
-    part = PART_OF_REGION.get(region, region)
-    return part_groups.index(part) if part in part_groups else -1
-
-
-def part_groups(part_names: list[str]) -> tuple[list[str], list[int]]:
-    """Merge left and right parts: the group names in order of first appearance, and each part's group.
-
-    Example:
-        >>> part_groups(["beak", "left eye", "right eye"])
-        (['beak', 'eye'], [0, 1, 1])
-    """
-    merged = [name.removeprefix("left ").removeprefix("right ") for name in part_names]
-    names = list(dict.fromkeys(merged))
-    return names, [names.index(name) for name in merged]

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.cub200.attributes import IMAGE_LABELS, Attributes, attributes_missing, read_attributes
-from protometry.datamodules.cub200.concepts import Selection, part_groups, part_of_concept, select_concepts
+from protometry.datamodules.cub200.concepts import Selection, select_concepts
 from protometry.datamodules.cub200.rows import MASKS
 from protometry.datamodules.cub200.tables import CubTable, marks_of, mask_folder, parts_missing, read_tables
 from protometry.datamodules.photos.dataset import AUGMENTED, PhotoDataset
+from protometry.datamodules.photos.part_names import part_groups, part_of_concept
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables

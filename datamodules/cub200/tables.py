@@ -134,19 +134,11 @@ def _image_files(folder: Path, images: list[tuple[int, str]]) -> list[ImageFile]
 
 def marks_of(table: CubTable, row: int) -> tuple[Mark, ...]:
     """The box and the visible points of a photo, which must not lie outside it."""
-    assert table.boxes is not None
     image = table.files[row].sample_id
-    box = Mark.box(f"{BOXES}, image {image}: the box", table.boxes[row])
-    if table.points is None or table.visible is None:
-        return (box,)
     points = [
-        Mark.point(
-            f"{PART_LOCATIONS}, image {image}: the visible point of part {part + 1}",
-            table.points[row, part].astype(np.float64),
-        )
-        for part in np.flatnonzero(table.visible[row]).tolist()
+        f"{PART_LOCATIONS}, image {image}: the visible point of part {i + 1}" for i in range(len(table.part_names))
     ]
-    return (box, *points)
+    return table.marks(row, f"{BOXES}, image {image}: the box", points)
 
 
 def _compare(tables: dict[str, NDArray[np.float64]], ids: list[int], num_parts: int, problems: Problems) -> None:

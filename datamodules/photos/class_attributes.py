@@ -1,4 +1,4 @@
-"""Classes described by binary attributes, and photos that are labelled by them."""
+"""Attributes of classes and of single photos, and photos that are labelled by them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from protometry.datamodules.photos.files import read_text
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import PhotoTransform
+
+NOT_VISIBLE = 1  # the certainty of an attribute that a photo does not show
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,55 @@ class ClassAttributes:
     full_names: list[str]
 
 
+@dataclass(frozen=True)
+class PhotoAttributes:
+    """L attributes of each of n photos.
+
+    Args:
+        present: ``(n, L)`` bool.
+        certainty: ``(n, L)`` uint8, 0 unknown, 1 not visible, 2 guessing, 3 probably, 4 definitely.
+    """
+
+    names: list[str]
+    present: NDArray[np.bool_]
+    certainty: NDArray[np.uint8]
+
+    def of_classes(self, labels: NDArray[np.int64], rows: NDArray[np.int64], num_classes: int) -> ClassAttributes:
+        """The attributes of classes by a vote of the photos in ``rows`` that show whether they have it.
+
+        A tie counts as present (Koh et al. 2020); an attribute that no photo of a class shows is absent.
+        """
+        seen = self.certainty[rows] > NOT_VISIBLE
+        present, absent = votes(self.present[rows], seen, labels[rows], num_classes)
+        share = present / np.maximum(present + absent, 1)
+        return ClassAttributes(self.names, (present >= absent) & (present > 0), share, share, self.names)
+
+
+def votes(
+    present: NDArray[np.bool_], seen: NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How many photos of each class have an attribute, and how many show that they have not, ``(S, L)`` each.
+
+    Args:
+        present: ``(n, L)`` which photo has which attribute.
+        seen: ``(n, L)`` where a photo without it counts as a vote against it.
+        labels: ``(n,)`` the class of each photo.
+        num_classes: S.
+
+    Example:
+        >>> present, seen = np.array([[1, 0], [0, 0]], bool), np.array([[1, 1], [1, 0]], bool)
+        >>> [counts.tolist() for counts in votes(present, seen, np.array([0, 0]), 1)]
+        [[[1.0, 0.0]], [[1.0, 1.0]]]
+    """
+    member = np.eye(num_classes)[labels].T
+    return member @ present, member @ (~present & seen)
+
+
 def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     """Read a comma-separated table of the wanted classes, in their order; the file may hold more.
 
-    The first row is ``class`` and attribute names, then there is a row of 0 and 1 per class.
+    The first row is ``class`` and attribute names, then there is a row of numbers per class: 0 and 1, or how many of
+    its photos show the attribute as a share in 0..1. From 0.5 on, a class has it.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -51,13 +98,13 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
         header, *lines = [row for row in csv.reader(io.StringIO(nfc(read_text(path)), newline="")) if row] or [[""]]
     except csv.Error as error:
         raise ValueError(f"Expected {path} to be a comma-separated table, but {error}; is a quote open?") from error
-    names, rows = header[1:], {line[0]: line[1:] for line in lines}
-    wrong = [line[0] for line in lines if len(line) != len(header) or not set(line[1:]) <= {"0", "1"}]
+    names, rows = header[1:], {line[0]: [share_of(cell) for cell in line[1:]] for line in lines}
+    wrong = [line[0] for line in lines if len(line) != len(header) or None in rows[line[0]]]
     if len(set(names)) != len(names) or not names or len(rows) != len(lines) or wrong:
         got = f"the row of {wrong[0]!r} is none" if wrong else f"{len(names)} attributes and {len(lines)} rows"
         raise ValueError(
             f"Expected {path} to begin with a row of `class` and different attribute names, followed by one row "
-            f"of as many 0s and 1s per class, but got {got}."
+            f"of as many numbers in 0..1 per class, but got {got}."
         )
     lacking = [name for name in classes if name not in rows]
     if lacking:
@@ -65,8 +112,22 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
             f"Expected {path} to have a row for each of the {len(classes)} classes, but got none for {len(lacking)}; "
             f"the first is {lacking[0]!r}."
         )
-    table = np.array([rows[name] for name in classes]) == "1"
-    return ClassAttributes(names, table, table.astype(np.float64), table.astype(np.float64), names)
+    table = np.array([rows[name] for name in classes], dtype=np.float64)
+    return ClassAttributes(names, table >= 0.5, table, table, names)
+
+
+def share_of(cell: str) -> float | None:
+    """A number in 0..1, None for any other text.
+
+    Example:
+        >>> share_of("1"), share_of(".25"), share_of("2"), share_of("nan"), share_of("yes")
+        (1.0, 0.25, None, None, None)
+    """
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if 0 <= number <= 1 else None
 
 
 class AttributedDataset(PhotoDataset):
@@ -81,13 +142,7 @@ class AttributedDataset(PhotoDataset):
         super().__init__(table, transform)
         self.multi_label = multi_label
         if attributes is not None:
-            self.tables = ClassTables(
-                concept_names=attributes.names,
-                class_concepts=torch.from_numpy(attributes.strength).float(),
-                class_concepts_binary=torch.from_numpy(attributes.binary),
-                class_attributes=torch.from_numpy(attributes.full).float(),
-                attribute_names=attributes.full_names,
-            )
+            self.tables = class_tables(attributes)
 
     @property
     def class_names(self) -> list[str]:
@@ -112,3 +167,14 @@ class AttributedDataset(PhotoDataset):
             concepts_class=True,
             class_attributes=True,
         )
+
+
+def class_tables(attributes: ClassAttributes) -> ClassTables:
+    """What classes are by their attributes."""
+    return ClassTables(
+        concept_names=attributes.names,
+        class_concepts=torch.from_numpy(attributes.strength).float(),
+        class_concepts_binary=torch.from_numpy(attributes.binary),
+        class_attributes=torch.from_numpy(attributes.full).float(),
+        attribute_names=attributes.full_names,
+    )

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position
 from protometry.datamodules.photos.alike import middle_hash
 from protometry.datamodules.photos.files import decode_image
+from protometry.datamodules.photos.polygons import polygon_mask
 from protometry.datamodules.photos.problems import Problems
-from protometry.datamodules.photos.verify import ImageFile
+from protometry.datamodules.photos.verify import ImageFile, Mark
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, sample_key
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
@@ -40,6 +41,8 @@ class PhotoTable:
         points: ``(n, N, 2)`` (x, y) in pixels, or None.
         visible: ``(n, N)`` bool, where there are points.
         contexts: ``(n,)`` int64 background context, or None.
+        outlines: polygons ``(P, 2)`` of the object of each photo, where no files have its mask, or None.
+        kept_together: of each photo, the name of the group that no split divides, or None.
     """
 
     dataset: str
@@ -52,6 +55,22 @@ class PhotoTable:
     points: NDArray[np.float32] | None = None
     visible: NDArray[np.bool_] | None = None
     contexts: NDArray[np.int64] | None = None
+    outlines: list[list[NDArray[np.float64]]] | None = None
+    kept_together: list[str] | None = None
+
+    def marks(self, row: int, box: str, points: Sequence[str]) -> tuple[Mark, ...]:
+        """The box and the visible points of a photo, which must not lie outside it.
+
+        Args:
+            row: of the photo.
+            box: what says where its box is.
+            points: what says where its N points are.
+        """
+        boxes = () if self.boxes is None else (Mark.box(box, self.boxes[row]),)
+        if self.points is None or self.visible is None:
+            return boxes
+        visible = np.flatnonzero(self.visible[row]).tolist()
+        return (*boxes, *(Mark.point(points[part], self.points[row, part].astype(np.float64)) for part in visible))
 
 
 class PhotoDataset(ImageDataset):
@@ -75,7 +94,8 @@ class PhotoDataset(ImageDataset):
         self.table, self.transform = table, transform
         self.tables = ClassTables()
         self.training, self.seed = False, 0
-        annotated = table.boxes is not None or table.points is not None or type(self).mark is not PhotoDataset.mark
+        annotated = any(known is not None for known in (table.boxes, table.points, table.outlines))
+        annotated = annotated or type(self).mark is not PhotoDataset.mark
         self.upright = not annotated and all(file.mask is None for file in table.files)
         self._choose(np.arange(len(table.files)))
 
@@ -132,7 +152,7 @@ class PhotoDataset(ImageDataset):
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry; subclasses ``replace`` what they know better."""
         fields = {
-            "object_mask": any(file.mask is not None for file in self.table.files),
+            "object_mask": self.table.outlines is not None or any(file.mask is not None for file in self.table.files),
             "bounding_box": self.table.boxes is not None,
             "part_points": self.table.points is not None,
         }
@@ -217,6 +237,8 @@ class PhotoDataset(ImageDataset):
         if self.table.points is not None:
             visible = None if self.table.visible is None else self.table.visible[row]
             photo = replace(photo, points=self.table.points[row], visible=visible)
+        if self.table.outlines is not None:
+            return replace(photo, object_mask=polygon_mask(self.table.outlines[row], photo.image.shape[:2]))
         mask_file = self.table.files[row].mask
         if mask_file is None:
             return photo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -109,8 +109,8 @@ def misnamed_split_folders(folder: Path) -> list[str]:
     return alike if several and not ("train" in alike and set(alike) <= set(PARTS)) else []
 
 
-def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
-    """Images by the name of their class folder, in ``parts`` of the folder if there are any."""
+def by_folder(folder: Path, parts: Sequence[str], problems: Problems, masks: Collection[str] = ()) -> Placed:
+    """Images, without ``masks``, by the name of their class folder, in ``parts`` of the folder if there are any."""
     names = [(part, name) for part in parts or [""] for name in visible_folders(folder / part)]
     places = {f"{part}/{name}" if part else name: nfc(name) for part, name in names}
     depth = 1 + bool(parts)
@@ -118,6 +118,9 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
     for path in images_below(folder, problems):
         above = path.split("/")[:-1]
         if parts and above[:1] and above[0] not in parts:
+            continue
+        if nfc(path) in masks:
+            seen.add("/".join(above[:depth]))
             continue
         if len(above) < depth:
             if above or not parts:
@@ -136,12 +139,12 @@ def by_folder(folder: Path, parts: Sequence[str], problems: Problems) -> Placed:
     return Placed(paths, keys)
 
 
-def by_prefix(folder: Path, problems: Problems) -> Placed:
-    """Images directly in ``folder`` by the part of their names before the first ``_``."""
+def by_prefix(folder: Path, problems: Problems, masks: Collection[str] = ()) -> Placed:
+    """Images directly in ``folder``, without ``masks``, by the part of their names before the first ``_``."""
     paths, keys = [], []
     for path in images_below(folder, problems):
         name, underscore, _ = path.partition("_")
-        if "/" in path:
+        if "/" in path or nfc(path) in masks:
             continue
         if not underscore or not name:
             problems.wrong(f"{path} does not begin with its class and `_`")

@@ -4,9 +4,10 @@ import shutil
 import pytest
 
 from protometry.datamodules.check.check import check_data
-from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset, read_classes
+from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset
 from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.folders import images_below, visible_folders
+from protometry.datamodules.photos.own_folder import read_classes
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
@@ -173,7 +174,7 @@ class TestAttributes:
         [
             ({"ant": [1, 0, 0]}, "a row for each of the 2 classes, but got none for 1; the first is 'bee'"),
             ({"ant": [1, 0], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
-            ({"ant": [1, 0, 2], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
+            ({"ant": [1, 0, 1.5], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
         ],
     )
     def test_bad_table(self, tmp_path, rows, match):

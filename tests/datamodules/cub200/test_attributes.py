@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from protometry.datamodules.cub200.attributes import Attributes, attributes_missing, read_attributes, read_image_labels
-from protometry.datamodules.cub200.concepts import FIXED, majority_votes, part_of_concept, select_concepts
+from protometry.datamodules.cub200.concepts import FIXED, majority_votes, select_concepts
 from protometry.datamodules.cub200.tables import read_tables
+from protometry.datamodules.photos.part_names import part_of_concept
 from tests.photo_trees import edit
 
 

@@ -1,0 +1,144 @@
+"""Tables with a row per photo, as text: comma-separated files, Parquet and COCO become the same columns of cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protometry.datamodules.photos.files import read_text
+from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.sample import nfc
+
+KINDS = (".csv", ".parquet", ".json")
+DELIMITERS = ",;\t"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a table with n rows.
+
+    Args:
+        columns: name -> n texts without spaces around them, empty where nothing is known.
+        places: what each row is called in messages.
+        outlines: of COCO, the polygons ``(P, 2)`` of the object of each photo; none where it has none.
+    """
+
+    path: Path
+    columns: dict[str, list[str]]
+    places: list[str]
+    problems: Problems
+    outlines: list[list[NDArray[np.float64]]] = field(default_factory=list)
+
+    def wrong(self, row: int, column: str, expected: str) -> None:
+        """Note that a cell is not what is expected."""
+        got = repr(self.columns[column][row]) if self.columns[column][row] else "nothing"
+        self.problems.wrong(
+            f"{self.path.name}, {self.places[row]}, column `{column}`: expected {expected}, but got {got}"
+        )
+
+    def numbers(self, column: str, what: tuple[str, ...]) -> NDArray[np.float64]:
+        """``(n, len(what))`` numbers, separated by spaces in the cells of a column; NaN where it is empty."""
+        values = np.full((len(self.places), len(what)), np.nan)
+        for row, cell in enumerate(self.columns[column]):
+            numbers = [finite(text) for text in cell.split()]
+            if len(numbers) == len(what) and None not in numbers:
+                values[row] = numbers
+            elif cell:
+                self.wrong(row, column, f"`{' '.join(what)}` in pixels")
+        return values
+
+
+def finite(text: str) -> float | None:
+    """A number, None for any other text.
+
+    Example:
+        >>> finite("2.50"), finite("inf"), finite("2,5")
+        (2.5, None, None)
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+def read_csv(path: Path, problems: Problems) -> Cells:
+    """Read a table in UTF-8, with a row of names and then a row per photo; commas, semicolons or tabs separate cells.
+
+    Raises:
+        ValueError: if it is not text in UTF-8, or a quote is open.
+    """
+    text = nfc(read_text(path))
+    head = text.partition("\n")[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=head.count), strict=True)
+    rows, places = [], []
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                rows.append([cell.strip() for cell in row])
+                places.append(f"line {reader.line_num}")
+    except csv.Error as error:
+        raise ValueError(
+            f"Expected {path} to be a table, but got {error} in line {reader.line_num}; is a quote open?"
+        ) from error
+    header, rows = (rows[0], rows[1:]) if rows else ([], [])
+    for place, row in zip(places[1:], rows, strict=True):
+        if len(row) != len(header):
+            problems.wrong(
+                f"{path.name}, {place}: expected {len(header)} cells as in the first line, but got {len(row)}"
+            )
+    _refuse_repeated(path, header, problems)
+    columns = {name: [row[i] if i < len(row) else "" for row in rows] for i, name in enumerate(header)}
+    return Cells(path, columns, places[1:], problems)
+
+
+def read_parquet(path: Path, problems: Problems) -> Cells:
+    """Read a table that pyarrow reads; lists of numbers stand for their numbers.
+
+    Raises:
+        ValueError: if pyarrow is not installed or cannot read the file.
+    """
+    if find_spec("pyarrow") is None:
+        raise ValueError(
+            f'Expected the package pyarrow for {path.name}. Install it with `pip install -e ".[parquet]"`, or save the '
+            "table as .csv."
+        )
+    import pyarrow  # an extra
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"Expected {path} to be a Parquet file, but it cannot be read: {error}.") from error
+    _refuse_repeated(path, table.column_names, problems)
+    columns = zip(table.column_names, table.columns, strict=True)
+    texts = {nfc(name): [cell_text(value) for value in column.to_pylist()] for name, column in columns}
+    return Cells(path, texts, [f"row {row + 1}" for row in range(table.num_rows)], problems)
+
+
+def cell_text(value: Any) -> str:
+    """The text of a value.
+
+    Example:
+        >>> cell_text(True), cell_text(None), cell_text(float("nan")), cell_text([1, 2.5]), cell_text(" a ")
+        ('1', '', '', '1 2.5', 'a')
+    """
+    if isinstance(value, list):
+        return " ".join(map(cell_text, value))
+    if value is None or value != value:
+        return ""
+    return nfc(str(int(value) if isinstance(value, bool) else value).strip())
+
+
+def _refuse_repeated(path: Path, names: list[str], problems: Problems) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            problems.wrong(f"{path.name} has {count} columns `{name}`")

@@ -1,0 +1,374 @@
+"""A table beside own photos: CUB's own tables in one file give CUB's samples; every kind of cell, file and fault."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from protometry.datamodules import Cub200, ImageFolder
+from protometry.datamodules.check.check import check_data
+from protometry.datamodules.check.report import show_check
+from protometry.datamodules.photos.polygons import polygon_mask
+from tests.cub_tree import add_image_labels
+from tests.photo_trees import make_folders, photo, write_attributes
+
+
+def write_table(path, header, rows, delimiter=","):
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter=delimiter).writerows([header, *rows])
+    return path
+
+
+def own(root, **options):
+    return ImageFolder(str(root), **{"image_size": 32, "table": "photos.csv", **options})
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """What writes a table of 8 photos each of ``ant`` and ``bee``, with further columns that are functions of a row."""
+    root = make_folders(tmp_path / "flowers")
+
+    def write(**columns):
+        names = [f"{name}/{i}.jpg" for name in ("ant", "bee") for i in range(8)]
+        rows = [[name, *(column(i) for column in columns.values())] for i, name in enumerate(names)]
+        write_table(root / "photos.csv", ["image", *(name.replace("__", ":") for name in columns)], rows)
+        return root
+
+    return write
+
+
+def export(cub, root):
+    """CUB's own tables as a table beside its photos, with a table of the attributes of classes."""
+    table, tables, parts = cub.photos.table, cub.tables, {}
+    for part in ("train", "val", "test"):
+        parts |= dict.fromkeys(cub.dataset(part).rows.tolist(), part)
+    header = ["image", "label", "split", "box", *(f"part:{name}" for name in tables.part_names)]
+    if cub.concept_level == "image":
+        concepts = [f"{kind}:{name}" for kind in ("attribute", "certainty") for name in tables.concept_names]
+        header += concepts
+    rows = []
+    for row, file in enumerate(table.files):
+        seen = zip(table.points[row].tolist(), table.visible[row], strict=True)
+        points = [f"{x!r} {y!r}" if visible else "" for (x, y), visible in seen]
+        box = " ".join(f"{edge:g}" for edge in table.boxes[row])
+        values = [
+            file.path.relative_to(table.folder / "images").as_posix(),
+            table.class_names[table.labels[row]],
+            parts[row],
+            box,
+            *points,
+        ]
+        if cub.concept_level == "image":
+            sample = cub.photos[row]
+            values += [*sample["concepts"].int().tolist(), *sample["concept_certainty"].tolist()]
+        rows.append(values)
+    write_table(root / "photos.csv", header, rows[::-1])
+    shares = {name: share.tolist() for name, share in zip(table.class_names, tables.class_concepts, strict=True)}
+    return str(write_attributes(root / "classes.csv", shares, tables.concept_names))
+
+
+def assert_same(own, cub):
+    """Every field of every sample but its id, whose key is another."""
+    path_of = {file.sample_id: file.path.parts[-2:] for data in (own, cub) for file in data.photos.table.files}
+    assert own.class_names == cub.class_names
+    for part in ("train", "val", "test", "projection"):
+        left, right = own.dataset(part), cub.dataset(part)
+        row = {path_of[name]: i for i, name in enumerate(left.sample_ids)}
+        assert len(left) == len(right) == len(row)
+        for i, name in enumerate(right.sample_ids):
+            mine, its = dict(left[row[path_of[name]]]), dict(right[i])
+            assert mine.keys() == its.keys()
+            for field in its.keys() - {"sample_id", "sample_key"}:
+                assert torch.equal(mine[field], its[field]), field
+        mine, its = vars(own.capabilities(part)), vars(cub.capabilities(part))
+        assert [name for name, flag in mine.items() if flag is True] == [n for n, flag in its.items() if flag is True]
+
+
+class TestCub:
+    """The photos of CUB as own photos: the same samples, tables and flags."""
+
+    def same(self, cub, tmp_path, task=None, **options):
+        root = tmp_path / "birds"
+        root.mkdir()
+        for name in cub.class_names:
+            (root / name).symlink_to(cub.photos.table.folder / "images" / name)
+        attributes = export(cub, root)
+        return own(root, image_size=cub.image_size, augmentation="none", attribute_table=attributes, **options)
+
+    def test_real_photos(self, shared_data, tmp_path):
+        cub = Cub200(str(shared_data("cub")), classes=3, scheme="official", image_size=64, augmentation="none")
+        data = self.same(cub, tmp_path)
+        data.prepare_data()
+        assert_same(data, cub)
+        for name in ("part_names", "part_group_names", "concept_names"):
+            assert getattr(data.tables, name) == getattr(cub.tables, name)
+        for name in ("part_to_group", "concept_to_part", "class_concepts", "class_concepts_binary"):
+            assert torch.equal(getattr(data.tables, name), getattr(cub.tables, name))
+
+    def test_attributes_of_photos(self, cub_tree, tmp_path):
+        root = add_image_labels(cub_tree())
+        options = {"scheme": "official", "augmentation": "none", "concept_selection": "all", "crop": "box"}
+        cub = Cub200(str(root), image_size=(90, 80), concept_level="image", **options)
+        data = self.same(cub, tmp_path, crop="box")
+        assert_same(data, cub)
+        # without a table of classes, the training photos vote as in Koh et al. 2020
+        voted = own(data.root).tables
+        assert torch.equal(voted.class_concepts_binary, cub.tables.class_concepts_binary)
+
+
+class TestColumns:
+    def test_labels_split_mask_and_group(self, photos):
+        root = photos(
+            label=lambda i: "wasp" if i % 2 else "fly",
+            split=lambda i: ("train", "train", "val", "test")[i % 4],
+            mask=lambda i: f"masks/{i}.png",
+            group=lambda i: f"garden {i // 3}" if i else "",
+        )
+        for i in range(16):
+            mask = np.zeros((30, 40), np.uint8)
+            mask[:15, : i + 1] = 255
+            (root / "masks").mkdir(exist_ok=True)
+            Image.fromarray(mask).save(root / f"masks/{i}.png")
+        data = own(root, image_size=(30, 40))
+        data.prepare_data()
+        assert data.class_names == ["fly", "wasp"]
+        assert data.dataset("val").sample_ids == ["ant/2.jpg", "ant/6.jpg", "bee/2.jpg", "bee/6.jpg"]
+        assert data.dataset("test").labels.tolist() == [1] * 4
+        assert data.dataset("test")[3]["object_mask"].sum() == 15 * 16
+        assert data.photos.table.kept_together[:4] == ["ant/0.jpg", "garden 0", "garden 0", "garden 1"]
+        assert data.capabilities("test").missing("bounding_box") == "no column `box` in photos.csv"
+
+    def test_incomplete_boxes_are_not_used(self, photos):
+        data = own(photos(box=lambda i: "0 0 9 9" if i > 2 else "", part__eye=lambda i: "3 4" if i else ""))
+        reason = "photos.csv has no box for 3 of 16 photos, such as line 2"
+        assert data.capabilities("test").missing("bounding_box") == reason
+        assert [data.photos[i]["part_visible"].item() for i in range(3)] == [False, True, True]
+        with pytest.raises(ValueError, match=f"boxes for `crop: box`, but got none .{reason}"):
+            own(data.root, crop="box").setup()
+
+    def test_photos_with_annotations_are_not_turned(self, photos, tmp_path):
+        root, exif = photos(part__eye=lambda i: "3 4"), Image.Exif()
+        exif[0x0112] = 6
+        Image.new("RGB", (40, 30)).save(root / "ant/0.jpg", exif=exif)
+        assert own(root).photos.decoded(0, root / "ant/0.jpg").shape == (30, 40, 3)
+        assert own(root, table=None).photos.decoded(0, root / "ant/0.jpg").shape == (40, 30, 3)
+
+    @pytest.mark.parametrize(("task", "classes"), [(None, ["ant", "bee"]), ("attributes", ["eye::red", "furry"])])
+    def test_attributes_of_photos(self, photos, task, classes):
+        """Of ant, 5 are furry, 2 are not and 1 is unknown; of bee, none shows whether it is red-eyed."""
+        furry = lambda i: "" if i == 7 else int(i < 5)  # noqa: E731
+        red = lambda i: int(i < 4) if i < 8 else ""  # noqa: E731
+        columns = {
+            "attribute__eye::red": red,
+            "attribute__furry": furry,
+            "certainty__furry": lambda i: 3 if i == 1 else "",
+        }
+        columns["part__left eye"] = columns["part__right eye"] = lambda i: ""
+        data = own(photos(**columns), task=task, scheme="test")
+        assert data.class_names == classes
+        assert data.tables.class_concepts_binary.tolist() == [[True, True], [False, False]]
+        torch.testing.assert_close(data.tables.class_concepts, torch.tensor([[0.5, 5 / 7], [0, 0]]))
+        assert data.tables.concept_to_part.tolist() == [0, -1]
+        samples = [data.photos[i] for i in (0, 1, 7)]
+        assert [sample["concepts"].tolist() for sample in samples] == [[True, True], [True, True], [False, False]]
+        assert [sample["concept_certainty"].tolist() for sample in samples] == [[4, 4], [4, 3], [4, 0]]
+        assert ("labels" in samples[0]) == (task == "attributes")
+        by_class = own(data.root, concept_level="class").photos
+        assert by_class[7]["concepts"].tolist() == [True, True]
+        assert by_class.capabilities().missing("concepts_image") == "concept_level is class"
+
+    def test_several_labels(self, photos, tmp_path):
+        root = photos(labels=lambda i: ("fly", "bug; fly", "")[i % 3])
+        data = own(root)
+        assert data.class_names == ["bug", "fly"]
+        assert data.photos.table.class_names == ["bug", "fly", "none of them"]
+        assert [data.photos[i]["labels"].tolist() for i in range(3)] == [[False, True], [True, True], [False, False]]
+        (tmp_path / "classes.txt").write_text("fly\nmoth\nbug\n")
+        assert own(root, class_file=str(tmp_path / "classes.txt")).photos[1]["labels"].tolist() == [True, False, True]
+        assert "multi_label        test" in show_check(check_data(own(root, scheme="test")))
+        table = write_attributes(tmp_path / "a.csv", {name: [0, 1, 0] for name in ("bug", "fly", "none of them")})
+        with pytest.raises(ValueError, match=r"one class each for `attribute_table`, but the `table` has .* `labels`"):
+            own(root, attribute_table=str(table)).setup()
+
+
+class TestFiles:
+    @pytest.mark.parametrize("delimiter", [";", "\t"])
+    def test_delimiters(self, tmp_path, delimiter):
+        root = make_folders(tmp_path / "r", {"": 4})
+        rows = [[f"{name}/{i}.jpg", "0 1 2 3"] for name in ("ant", "bee") for i in range(4)]
+        write_table(root / "photos.csv", ["image", "box"], rows, delimiter)
+        assert own(root).photos.table.boxes.tolist() == [[0, 1, 2, 3]] * 8
+
+    def test_parquet(self, photos, monkeypatch):
+        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        root = photos()
+        columns = {
+            "image": [f"{name}/{i}.jpg" for name in ("bee", "ant") for i in range(8)],
+            "x0": [0] * 16,
+            "y0": [1.0] * 16,
+            "x1": [2.5] * 16,
+            "y1": [float(i + 3) for i in range(16)],
+            "attribute:furry": [True, None] * 8,
+            "part:eye": [[1.5, 2.0], None] * 8,
+        }
+        parquet.write_table(pyarrow.table(columns), root / "photos.parquet")
+        data = own(root, table=str(root / "photos.parquet")).photos
+        assert data.table.boxes[[0, 8]].tolist() == [[0, 1, 2.5, 11], [0, 1, 2.5, 3]]
+        assert data.table.points[0].tolist() == [[1.5, 2]]
+        assert data.own.certainty[:2].tolist() == [[4], [0]]
+        monkeypatch.setattr("protometry.datamodules.photos.cells.find_spec", lambda name: None)
+        with pytest.raises(ValueError, match=r"the package pyarrow for photos\.parquet\. Install"):
+            _ = own(root, table="photos.parquet").photos
+
+
+class TestCoco:
+    def write(self, root, **changes):
+        """Photo i has a small object of category 2 and a larger one of category 1, photo 1 only the small one."""
+        images = [{"id": i, "file_name": f"{i}.jpg", "width": 40, "height": 30} for i in range(4)]
+        for image in images:
+            photo(root / image["file_name"], image["id"] + 1)
+        square = [10, 5, 20, 5, 20, 15, 10, 15]
+        small = {"category_id": 2, "bbox": [1, 2, 3.5, 2], "segmentation": [[1, 2, 4, 2, 4, 4]], "area": 3}
+        large = {"category_id": 1, "bbox": [10, 5, 10, 10], "segmentation": [square, [0, 0, 2, 0, 2, 2, 0, 2]]}
+        large["keypoints"] = [11, 6, 2, 12, 7, 1, 0, 0, 0]
+        annotations = [{"image_id": i, **small} for i in range(4)] + [{"image_id": i, **large} for i in (0, 2, 3)]
+        crowd = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 40, 30], "iscrowd": 1, "segmentation": {"counts": []}}
+        categories = [{"id": 2, "name": "ant"}, {"id": 1, "name": "bee", "keypoints": ["eye", "wing", "leg"]}]
+        text = {"images": images, "annotations": [*annotations, crowd], "categories": categories} | changes
+        (root / "coco.json").write_text(json.dumps(text))
+        return own(root, table="coco.json", layout="flat", image_size=(30, 40), scheme="test")
+
+    def test_largest_object(self, tmp_path):
+        data = self.write(tmp_path)
+        assert data.class_names == ["ant", "bee"]
+        samples = [data.photos[i] for i in range(2)]
+        assert [sample["labels"].tolist() for sample in samples] == [[True, True], [True, False]]
+        assert [int(sample["label"]) for sample in samples] == [1, 0]
+        assert [sample["bounding_box"].tolist() for sample in samples] == [[10, 5, 19, 14], [1, 2, 4, 3]]
+        assert samples[0]["part_points"].tolist() == [[11, 6], [0, 0], [0, 0]]
+        assert [sample["part_visible"].tolist() for sample in samples] == [[True, False, False], [False] * 3]
+        assert samples[0]["object_mask"].sum() == 104
+        assert samples[0]["object_mask"][5:15, 10:20].all()
+
+    def test_one_category_each(self, tmp_path):
+        one = [{"image_id": i, "category_id": 1 + i % 2} for i in range(4)]
+        data = self.write(tmp_path, annotations=one)
+        assert data.photos.table.labels.tolist() == [1, 0, 1, 0]
+        assert not data.photos.multi_label
+        reason = "no column `box` in coco.json"
+        assert data.capabilities("test").missing("bounding_box") == reason
+
+    @pytest.mark.parametrize(
+        ("changes", "match"),
+        [
+            ({"images": 3}, "COCO's format, with .* valid array at images"),
+            ({"annotations": [{"image_id": 9, "category_id": 1}]}, r"annotations\.0: there is no image with the id 9"),
+            ({"annotations": [{"image_id": 1, "category_id": 7}]}, "no category with the id 7"),
+            ({"annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 2]}]}, "a `bbox` of 4 numbers"),
+            (
+                {"annotations": [{"image_id": 1, "category_id": 1, "keypoints": [1]}]},
+                "each of the 3 `keypoints` of .*'bee'",
+            ),
+            ({"annotations": [{"image_id": 1, "category_id": 1, "segmentation": [[1, 2]]}]}, "3 or more pairs"),
+            ({"categories": [{"id": 1, "name": "a;b"}, {"id": 2, "name": "c"}]}, "without `;`, but got 'a;b'"),
+        ],
+    )
+    def test_faults(self, tmp_path, changes, match):
+        with pytest.raises(ValueError, match=match):
+            self.write(tmp_path, **changes).setup()
+
+    def test_polygons_agree_with_another_library(self):
+        from matplotlib.path import Path
+
+        corners = np.random.default_rng(0).uniform(-3, 23, (9, 2))
+        corners = corners[np.argsort(np.arctan2(*(corners - corners.mean(0)).T))]  # does not cross itself
+        y, x = np.indices((18, 20)) + 0.5
+        inside = Path(corners).contains_points(np.stack([x, y], axis=-1).reshape(-1, 2)).reshape(18, 20)
+        assert 0.2 < inside.mean() < 0.8
+        assert (polygon_mask([corners], (18, 20)) == inside).all()
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("columns", "match"),
+        [
+            ({"box": lambda i: "1 2 3"}, "line 2, column `box`: expected `x0 y0 x1 y1` in pixels, but got '1 2 3'"),
+            ({"box": lambda i: "5 0 4 9"}, "column `box`: expected x0 <= x1 and y0 <= y1, .* but got '5 0 4 9'"),
+            ({"box": lambda i: "50 0 60 9"}, r"the box \(50 0 60 9\) lies outside the 40x30 pixels"),
+            ({"part__eye": lambda i: "3 90"}, "the visible point of part 'eye' .3 90. lies outside the 40x30 pixels"),
+            ({"part__eye": lambda i: "inf 0"}, "column `part:eye`: expected `x y` in pixels, but got 'inf 0'"),
+            ({"part__": lambda i: ""}, "column `part:` names nothing"),
+            ({"x0": lambda i: "3"}, "a column `box`, or four columns x0, y0, x1, y1, but not some of both"),
+            ({"attribute__red": lambda i: "yes"}, "column `attribute:red`: expected 0, 1 or nothing, but got 'yes'"),
+            ({"certainty__red": lambda i: "3"}, "has `certainty:red`, but no column `attribute:red`"),
+            ({"split": lambda i: "dev"}, "column `split`: expected one of train, val, test, but got 'dev'"),
+            ({"split": lambda i: "train"}, "column `split`: expected train with val or test, but got only train"),
+            (
+                {"label": lambda i: "fly" if i else ""},
+                "column `label`: expected the class of the photo, but got nothing",
+            ),
+            ({"lable": lambda i: "fly"}, "no column `lable`.* Did you mean 'label'"),
+            ({"class": lambda i: "fly"}, "no column `class`.* Did you mean 'label'"),
+            ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
+            ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
+        ],
+    )
+    def test_cells(self, photos, columns, match):
+        with pytest.raises((ValueError, FileNotFoundError), match=match):
+            check_data(own(photos(**columns)))
+
+    def test_rows_and_photos(self, photos):
+        root = photos()
+        rows = [["ant/0.jpg"], ["ant/0.jpg"], ["ANT/1.jpg"], ["notes.txt"], ["7.jpg"], ["/elsewhere/8.jpg"]]
+        write_table(root / "photos.csv", ["image"], rows)
+        with pytest.raises(FileNotFoundError) as caught:
+            own(root).prepare_data()
+        for text in (
+            "got 6 problems",
+            "line 7, column `image`: expected a path below",
+            "photos.csv has 2 rows for ant/0.jpg",
+            "names ANT/1.jpg, but .* holds no such photo; it holds ant/1.jpg",
+            "names notes.txt, but .* because files of photos end in",
+            "names 7.jpg, .* it holds (ant|bee)/7.jpg",
+        ):
+            assert re.search(text, str(caught.value)), text
+        write_table(root / "photos.csv", ["image"], [["ant/0.jpg"]])
+        with pytest.raises(
+            ValueError, match=r"has no row for 15 of 16 photos below .*: ant/1\.jpg, .* and 10 more; add a"
+        ):
+            own(root).prepare_data()
+
+    @pytest.mark.parametrize(
+        ("text", "match"),
+        [
+            ("", "has no column `image`; it has nothing"),
+            ("image\n", "has no rows"),
+            ("image,box,box\na,,\n", "has 2 columns `box`"),
+            ('image\n"a', "in line 2; is a quote open"),
+            ("image,label\na\n", "line 2: expected 2 cells as in the first line, but got 1"),
+        ],
+    )
+    def test_files(self, photos, text, match):
+        root = photos()
+        (root / "photos.csv").write_text(text)
+        with pytest.raises(ValueError, match=match):
+            own(root).prepare_data()
+
+    def test_no_file(self, photos):
+        with pytest.raises(FileNotFoundError, match=r"`table` to be a file, but there is none at other.csv"):
+            own(photos(), table="other.csv").prepare_data()
+        with pytest.raises(ValueError, match=r"`table` to end in one of .csv, .parquet, .json"):
+            own(photos(), table="ant/0.jpg").prepare_data()
+
+    def test_misfits(self, photos, tmp_path):
+        root = photos(attribute__small=lambda i: 1)
+        table = write_attributes(tmp_path / "a.csv", {"ant": [1, 0, 0], "bee": [0, 0, 0]})
+        with pytest.raises(ValueError, match=r"about the same attributes .* they differ in furry, striped"):
+            own(root, attribute_table=str(table)).prepare_data()
+        with pytest.raises(ValueError, match="Expected attributes for `task: attributes`, but got none"):
+            own(root, table=None, task="attributes").prepare_data()
