@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from numpy.typing import NDArray
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.arguments import check_choice
+from protometry.datamodules.group_splits import cv70_of_groups, official_of_groups
 from protometry.datamodules.photos.annotated import AnnotatedDataset, ConceptLevel, Task
 from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.folders import PARTS
-from protometry.datamodules.photos.own_folder import REMEDY, TITLE, Layout, own_photos
+from protometry.datamodules.photos.own_folder import REMEDY, Layout, own_photos
+from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.transforms.photo import Crop, PhotoTransform
 
 FolderScheme = Literal["auto", "cv70", "official", "test"]
+LONG_TAIL = 10  # times as many training photos in the largest class as in the smallest
+WITH_PUBLISHED_NUMBERS = (
+    *("awa2", "cars196", "cifar10", "cifar100", "cub200", "funnybirds", "imagenet", "nico", "places365"),
+    "stanford_dogs",
+)  # names of data sets, to which a folder of such a name is not compared
 
 
 class ImageFolderDataset(AnnotatedDataset):
@@ -88,7 +97,6 @@ class ImageFolder(PhotoDataModule):
         ValueError: if an argument is out of range.
     """
 
-    title = TITLE
     remedy = REMEDY
 
     def __init__(  # noqa: PLR0913 - one flat list, so that every knob is one flag
@@ -110,6 +118,7 @@ class ImageFolder(PhotoDataModule):
         check_choice("concept_level", concept_level, ("class", "image"))
         self.crop = crop
         super().__init__(root, **photos)
+        self.title = Path(os.path.abspath(user_path(root))).name
         self.layout: Layout = layout
         self.scheme = scheme
         self.fold = None if scheme == "test" else self.fold  # nothing to hold out
@@ -126,29 +135,85 @@ class ImageFolder(PhotoDataModule):
             raise ValueError(f"Expected boxes for `crop: box`, but got none ({reason}). Use `crop: none`.")
         return photos
 
+    @property
+    def dataset_name(self) -> str:
+        """The name of the folder, in results."""
+        return f"{self.title} (own photos)" if self.title in WITH_PUBLISHED_NUMBERS else self.title
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read folders and table and make the split; a line says so if classes differ much in size."""
+        known = bool(self._parts)
+        super().setup(stage)
+        labels = self.photos.table.labels[self._parts["train"]]
+        if known or self.photos.multi_label or not len(labels):
+            return
+        counts = np.bincount(labels, minlength=len(self.class_names))
+        most, least = int(counts.argmax()), int(counts.argmin())
+        if counts[most] >= LONG_TAIL * counts[least]:
+            rank_zero_info(
+                f"{self.title}: {counts[most]} training photos show {self.class_names[most]!r}, but only "
+                f"{counts[least]} {self.class_names[least]!r}. `--model.class_weights true` gives classes equal weight."
+            )
+
     def make_splits(self, population: splits.Population, rows: NDArray[np.int64]) -> splits.Splits:
-        """Divide the photos by ``scheme``; ``val/`` is the validation part where there is ``test/`` too."""
+        """Divide the photos by ``scheme``; groups stay together, and ``auto`` divides classes that are small, too."""
         photos = self.photos
         assert isinstance(photos, ImageFolderDataset)
-        if self.scheme == "auto":
-            self.scheme = "official" if photos.parts else "cv70"
-            rank_zero_info(f"{self.title} {photos.table.folder}: {_division(photos)} (scheme {self.scheme}).")
+        if self.scheme != "auto":
+            return self._divide(photos, population, rows)
+        self.scheme = "official" if photos.parts else "cv70"
+        try:
+            divided = self._divide(photos, population, rows)
+        except splits.TooFewSamplesError:
+            divided = splits.few(population)
+        self.scheme = divided.scheme
+        rank_zero_info(f"{self.title} in {photos.table.folder}: {_division(photos, divided)} (scheme {self.scheme}).")
+        return divided
+
+    def _divide(
+        self, photos: ImageFolderDataset, population: splits.Population, rows: NDArray[np.int64]
+    ) -> splits.Splits:
+        table, groups = photos.table, None
+        if table.kept_together is not None:
+            groups = [table.kept_together[row] for row in rows.tolist()]
         if self.scheme == "test":
             return splits.given(population, self.scheme, splits.SEED, population.ids, [])
-        if self.scheme == "official" and len(photos.parts) == len(PARTS):
+        if self.scheme == "official" and photos.parts:
             parts = [photos.part_of[row] for row in rows.tolist()]
+            _warn_of_shared_groups(groups or [], parts)
             test, val = ([population.ids[i] for i, of in enumerate(parts) if of == part] for part in ("test", "val"))
-            return splits.given(population, self.scheme, splits.SEED, test, [val])
+            if len(photos.parts) == len(PARTS):
+                return splits.given(population, self.scheme, splits.SEED, test, [val])
+            if groups is not None:
+                return official_of_groups(population, [of != "train" for of in parts], groups)
+        if self.scheme == "cv70" and groups is not None:
+            return cv70_of_groups(population, groups)
         return super().make_splits(population, rows)
 
 
-def _division(photos: ImageFolderDataset) -> str:
+def _warn_of_shared_groups(groups: list[str], parts: list[str]) -> None:
+    found: dict[str, set[str]] = {}
+    for group, part in zip(groups, parts, strict=bool(groups)):
+        found.setdefault(group, set()).add(part)
+    if shared := [f"{group} ({', '.join(sorted(inside))})" for group, inside in found.items() if len(inside) > 1]:
+        rank_zero_warn(f"Groups of photos are in several parts of the split: {first_few(shared)}.")
+
+
+def _division(photos: ImageFolderDataset, divided: splits.Splits) -> str:
     """How photos are divided, by the parts that there are."""
     by_table = photos.found is not None and photos.found.parts is not None
+    whole = " of whole groups" if photos.table.kept_together is not None else ""
+    if divided.scheme == "few":
+        return (
+            "classes are too small for four folds; 30 % of the photos of each class are drawn for the test, and of the "
+            "others a fifth for validation, at least one each"
+        )
     if not photos.parts:
-        return "30 % of the photos of each class are drawn for the test, and of the others a fold for validation"
+        return (
+            f"30 % of the photos of each class are drawn for the test, and of the others a fold for validation{whole}"
+        )
     if len(photos.parts) == len(PARTS):
         says = "the table says" if by_table else "the folders say"
         return f"{says} which photos are for training, validation and test"
     test, train = (photos.parts[-1], "train") if by_table else (f"{photos.parts[-1]}/", "train/")
-    return f"{test} is the test part, and of {train} a fold is drawn for validation"
+    return f"{test} is the test part, and of {train} a fold is drawn for validation{whole}"

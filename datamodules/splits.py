@@ -25,7 +25,11 @@ Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")
 Scheme = Literal["cv70", "official"]
 SCHEMA = 1
-SEED, FOLDS, VAL_FRACTION = 42, 4, 0.2
+SEED, FOLDS, VAL_FRACTION, TEST_FRACTION = 42, 4, 0.2, 0.3
+
+
+class TooFewSamplesError(ValueError):
+    """A class has fewer samples than a division needs."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,13 @@ class Population:
         """Raise if a class has fewer than ``least`` of ``ids``.
 
         Raises:
-            ValueError: with the number of such classes and the first one's name and count.
+            TooFewSamplesError: with the number of such classes and the first one's name and count.
         """
         stratum_of = dict(zip(self.ids, self.strata, strict=True))
         counts = Counter(stratum_of[name] for name in ids)
         short = [stratum for stratum in range(len(self.class_names)) if counts[stratum] < least]
         if short:
-            raise ValueError(
+            raise TooFewSamplesError(
                 f"Expected every class to have at least {least} samples {where}, but got {len(short)} classes with "
                 f"fewer; the first is {self.class_names[short[0]]!r} with {counts[short[0]]}. Add images, or leave "
                 "the class out."
@@ -136,7 +140,7 @@ def cv70(population: Population) -> Splits:
     ``StratifiedKFold`` over the training ids in their original order, both stratified by class.
 
     Raises:
-        ValueError: if a class has fewer than four samples in all, or in the 70 %.
+        TooFewSamplesError: if a class has fewer than four samples in all, or in the 70 %.
 
     Example:
         >>> toy = Population("toy", [str(i) for i in range(20)], [i % 2 for i in range(20)], ["a", "b"])
@@ -170,16 +174,40 @@ def official(population: Population, is_test: Sequence[bool]) -> Splits:
         >>> split.test, len(split.val[0]), len(split.rest)
         (['d'], 1, 2)
     """
+    chosen = _share(population, [not held_out for held_out in is_test], VAL_FRACTION)
+    test = [name for name, held_out in zip(population.ids, is_test, strict=True) if held_out]
+    return given(population, "official", SEED, test, [[name for name in population.ids if name in chosen]])
+
+
+def few(population: Population) -> Splits:
+    """Hold out what small classes can spare: 30 % of each for the test, and a fifth of the others for validation.
+
+    Both are drawn by hash as in :func:`official`, at least one sample of every class each, for one fold.
+
+    Raises:
+        TooFewSamplesError: if a class has fewer than three samples.
+
+    Example:
+        >>> split = few(Population("toy", list("abcdefgh"), [0] * 5 + [1] * 3, ["x", "y"]))
+        >>> len(split.test), len(split.val[0]), len(split.rest)
+        (3, 2, 3)
+    """
+    population.require_per_class(3, population.ids, "for training, validation and test")
+    test = _share(population, [True] * len(population.ids), TEST_FRACTION)
+    return replace(official(population, [name in test for name in population.ids]), scheme="few")
+
+
+def _share(population: Population, candidates: Sequence[bool], fraction: float) -> set[str]:
+    """The ``max(1, round(fraction n))`` of the n candidates of each class with the smallest SHA-256 of ``42:id``."""
     of_class: dict[int, list[str]] = {}
-    for name, stratum, held_out in zip(population.ids, population.strata, is_test, strict=True):
-        if not held_out:
+    for name, stratum, candidate in zip(population.ids, population.strata, candidates, strict=True):
+        if candidate:
             of_class.setdefault(stratum, []).append(name)
     chosen: set[str] = set()
     for members in of_class.values():
         ranked = sorted(members, key=lambda name: hashlib.sha256(f"{SEED}:{name}".encode()).digest())
-        chosen.update(ranked[: max(1, round(VAL_FRACTION * len(members)))])
-    test = [name for name, held_out in zip(population.ids, is_test, strict=True) if held_out]
-    return given(population, "official", SEED, test, [[name for name in population.ids if name in chosen]])
+        chosen.update(ranked[: max(1, round(fraction * len(members)))])
+    return chosen
 
 
 def given(population: Population, scheme: str, seed: int, test: Sequence[str], val: Sequence[list[str]]) -> Splits:

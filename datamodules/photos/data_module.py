@@ -49,7 +49,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         ValueError: if an argument is out of range.
     """
 
-    title: ClassVar[str]  # the data set in messages
+    title: str  # the data set in messages
     remedy: ClassVar[str]  # how to get it
     archives: Sequence[Archive] = ()  # what a download fetches
     promised_classes: int | None = None  # logits of the official data set, for a model built before a download

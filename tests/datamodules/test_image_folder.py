@@ -1,16 +1,20 @@
+import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from protometry.datamodules.check.check import check_data
-from protometry.datamodules.image_folder import ImageFolder, ImageFolderDataset
+from protometry.datamodules.image_folder import WITH_PUBLISHED_NUMBERS, ImageFolder, ImageFolderDataset
 from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.folders import images_below, visible_folders
 from protometry.datamodules.photos.own_folder import read_classes
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
+
+ROOT = Path(__file__).parents[2]
 
 
 def folder(root, **options):
@@ -112,6 +116,38 @@ class TestLayouts:
                 folder(root).prepare_data()
 
 
+class TestOwnPhotos:
+    def test_small_classes_are_divided_too(self, tmp_path, caplog):
+        root = make_folders(tmp_path / "flowers", {"": 5}, ("ant", "bee", "fly"))
+        data = folder(root)
+        with caplog.at_level("INFO"):
+            data.setup()
+        assert "flowers in .*: classes are too small for four folds; 30 %" in caplog.text.replace(str(root), ".*")
+        assert [len(ids(data, part)) for part in ("train", "val", "test")] == [6, 3, 6]
+        assert data.split_record()["scheme"] == "few"
+        with pytest.raises(ValueError, match="at least 4 samples in the 70 %"):
+            folder(root, scheme="cv70").setup()  # published schemes stay as they are
+
+    def test_long_tail_is_noted(self, tmp_path, caplog):
+        root = make_folders(tmp_path / "flowers", {"train": 2, "test": 1})
+        for number in range(40):
+            photo(root / f"train/ant/more{number}.jpg", number)
+        with caplog.at_level("INFO"):
+            folder(root).setup()
+        assert "flowers: 34 training photos show 'ant', but only 1 'bee'. `--model.class_weights true`" in caplog.text
+
+    def test_results_name_the_folder(self, tmp_path, monkeypatch):
+        root = make_folders(tmp_path / "flowers")
+        assert folder(root).dataset_name == "flowers"
+        assert folder(root).split_record()["dataset"] == "image_folder"  # split files stay valid where a folder moves
+        monkeypatch.chdir(root)
+        assert folder(".").title == "flowers"
+        assert folder("../cub200").dataset_name == "cub200 (own photos)"
+        records = json.loads((ROOT / "reports/published/published.json").read_text())
+        records = records if isinstance(records, list) else records["records"]
+        assert {record["dataset"] for record in records} - {"all"} == set(WITH_PUBLISHED_NUMBERS)
+
+
 class TestClasses:
     def test_file_fixes_the_order(self, tmp_path):
         root = make_folders(tmp_path / "root", classes=("n01440764", "n01443537", "n02085620"))
@@ -133,7 +169,7 @@ class TestClasses:
         data = folder(root, scheme="test", **options)
         assert data.num_classes == 3
         assert {int(data.dataset("test")[i]["label"]) for i in range(16)} == {0, 2}
-        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but .*'bat' with 0"):
+        with pytest.raises(ValueError, match=r"at least 3 samples for training, .*, but .*'bat' with 0"):
             folder(root, **options).setup()
 
     def test_unknown_class(self, tmp_path):
@@ -202,7 +238,7 @@ class TestRoot:
 
     def test_part_alone_on_request(self, root):
         data = folder(root / "train", scheme="official")
-        with pytest.raises(ValueError, match="`scheme` to be 'cv70', as the image folder has no official split"):
+        with pytest.raises(ValueError, match="`scheme` to be 'cv70', as train has no official split"):
             data.setup()
         assert len(ImageFolderDataset(str(root / "train"), parts=False)) == 6
 

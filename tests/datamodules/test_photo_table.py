@@ -134,6 +134,10 @@ class TestColumns:
             (root / "masks").mkdir(exist_ok=True)
             Image.fromarray(mask).save(root / f"masks/{i}.png")
         data = own(root, image_size=(30, 40))
+        with pytest.warns(
+            UserWarning, match="Groups of photos are in several parts of the split: garden 0 .train, val"
+        ):
+            data.setup()
         data.prepare_data()
         assert data.class_names == ["fly", "wasp"]
         assert data.dataset("val").sample_ids == ["ant/2.jpg", "ant/6.jpg", "bee/2.jpg", "bee/6.jpg"]
@@ -141,6 +145,14 @@ class TestColumns:
         assert data.dataset("test")[3]["object_mask"].sum() == 15 * 16
         assert data.photos.table.kept_together[:4] == ["ant/0.jpg", "garden 0", "garden 0", "garden 1"]
         assert data.capabilities("test").missing("bounding_box") == "no column `box` in photos.csv"
+
+    @pytest.mark.parametrize("split", [{}, {"split": lambda i: "test" if i % 8 > 5 else "train"}])
+    def test_groups_stay_together(self, photos, split):
+        data = own(photos(group=lambda i: f"pond {i % 8 // 2}", **split))
+        group = dict(zip(data.photos.sample_ids, data.photos.table.kept_together, strict=True))
+        parts = [{group[name] for name in data.dataset(part).sample_ids} for part in ("train", "val", "test")]
+        assert sum(map(len, parts)) == 4
+        assert len(parts[0]) >= 1
 
     def test_incomplete_boxes_are_not_used(self, photos):
         data = own(photos(box=lambda i: "0 0 9 9" if i > 2 else "", part__eye=lambda i: "3 4" if i else ""))

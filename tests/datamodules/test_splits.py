@@ -9,6 +9,7 @@ from protometry.datamodules.splits import (
     Population,
     class_weights,
     cv70,
+    few,
     given,
     official,
     read_splits,
@@ -112,6 +113,20 @@ class TestOfficial:
         splits = official(people, [False] * 5)
         with pytest.raises(ValueError, match=r"at least 1 samples in the training part.*'class 1' with 0"):
             splits.indices(people, 0)
+
+
+class TestFew:
+    @pytest.mark.parametrize(("size", "parts"), [(3, [1, 1, 1]), (4, [2, 1, 1]), (5, [2, 1, 2]), (20, [11, 3, 6])])
+    def test_sizes(self, size, parts):
+        people = population((size, size))
+        split = few(people)
+        found = split.indices(people, 0)
+        assert [len(found[part]) for part in ("train", "val", "test")] == [2 * count for count in parts]
+        assert split.scheme == "few"
+
+    def test_too_few(self):
+        with pytest.raises(ValueError, match=r"at least 3 samples for training, .*'class 1' with 2"):
+            few(population((5, 2)))
 
 
 class TestGiven:
