@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from lightning import LightningDataModule
@@ -200,6 +201,10 @@ class ImageDataModule(LightningDataModule, ABC):
     def dataset_name(self) -> str:
         """The data set in results: the file or package of its data module, such as ``cub200``."""
         return type(self).__module__.removeprefix("protometry.datamodules.").split(".")[0]
+
+    def file_of(self, sample_id: str) -> Path | None:
+        """The file of an image, None where images are not in files of their own."""
+        return None
 
     def excerpt(self, split: Split, limit: int) -> ImageDataset:
         """A few samples of a split, drawn by class: always the same ones (:class:`.Stratified`).

@@ -12,6 +12,19 @@ from protometry.datamodules.check.check import DataCheck
 from protometry.datamodules.check.contact_sheet import contact_sheet
 from protometry.datamodules.photos.download import is_free
 
+CONCEPTS = "ConceptBottleneck, PosthocCBM; metrics concepts, intervention; names of units"
+USES = {
+    "multi_label": "models with `task: multilabel`",
+    "object_mask": "metrics localisation, complexity, alignment/on_object",
+    "part_points": "metrics alignment, complexity/consistency, concepts/clm",
+    "label_map": "metrics concepts/part_iou, funnybirds",
+    "concepts_class": CONCEPTS,
+    "concepts_image": CONCEPTS,
+    "bounding_box": "`crop: box`; without masks, metrics localisation, alignment/on_object",
+    "interventions": "metrics funnybirds",
+    "class_attributes": "metrics class_representation/structural_grounding, concepts/cgim",
+}  # of annotations by their flags
+
 
 def new_folder(out: str | None, data: ImageDataModule) -> Path:
     """Make the folder of the result, which is empty, before the work, which may take long.
@@ -71,4 +84,6 @@ def show_check(check: DataCheck) -> str:
         having = [split for split, reason in reasons.items() if reason is True]
         missing = [reason for reason in reversed(reasons.values()) if reason is not True]  # training's reason last
         lines.append(f"{name:<19}{', '.join(having) or '-':<30}{missing[0] if missing else ''}".rstrip())
+        if having and name in USES:
+            lines.append(f"{'':<19}for {USES[name]}")
     return "\n".join(lines)

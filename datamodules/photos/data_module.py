@@ -123,6 +123,11 @@ class PhotoDataModule(ImageDataModule, ABC):
             self._photos = self.photo_dataset()
         return self._photos
 
+    def file_of(self, sample_id: str) -> Path | None:
+        """The file of a photo."""
+        files = {file.sample_id: file.path for file in self.photos.table.files}
+        return files[sample_id].absolute() if sample_id in files else None
+
     @property
     def tables(self) -> ClassTables:
         """What is known of parts, concepts and classes."""

@@ -32,6 +32,7 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
             link,
             "image",
             image=image,
+            file=explained.datamodule.file_of(image.sample_id),
             tables=tables,
             way=way(explained, image),
             corrections=corrections(explained, image, sample),

@@ -139,6 +139,7 @@ class TestOwnPhotos:
     def test_results_name_the_folder(self, tmp_path, monkeypatch):
         root = make_folders(tmp_path / "flowers")
         assert folder(root).dataset_name == "flowers"
+        assert folder(root).file_of("ant/0.jpg") == root / "ant/0.jpg"
         assert folder(root).split_record()["dataset"] == "image_folder"  # split files stay valid where a folder moves
         monkeypatch.chdir(root)
         assert folder(".").title == "flowers"

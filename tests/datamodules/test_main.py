@@ -60,7 +60,7 @@ def test_the_config_of_a_run_is_checked_as_it_trains(tmp_path):
     (tmp_path / "run.yaml").write_text(f"model: {{class_path: x.Y}}\ntrainer: {{accelerator: cpu}}\n{data}")
     root = make_folders(tmp_path / "a")
     flags = [f"--config={tmp_path / 'run.yaml'}", "--data=ImageFolder", f"--data.root={root}"]
-    with pytest.raises(ValueError, match="`scheme` to be 'cv70', as the image folder has no official split"):
+    with pytest.raises(ValueError, match="`scheme` to be 'cv70', as a has no official split"):
         main(["check", *flags, f"--out={tmp_path / 'out'}"])
     main(["check", *flags, f"--out={tmp_path / 'out'}", "--data.scheme=cv70", "--data.image_size=16"])
 

@@ -316,7 +316,7 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     assert {name: data[name] for name in ("config", "classes", "matched", "left_out", "images", "images_left_out")} == {
         "config": "other.yaml", "classes": 8, "matched": 3, "left_out": ["heron"], "images": 15, "images_left_out": 5,
     }  # fmt: skip
-    assert (result["dataset"], result["metrics"]["general/accuracy"]["n"]) == ("image_folder", 15)
+    assert (result["dataset"], result["metrics"]["general/accuracy"]["n"]) == ("birds", 15)
     assert result["protocol"]["train_seed"] == 0
     assert strict(few)["metrics"]["general/accuracy"]["n"] == 4
     assert "other data than trained on (other.yaml, 3 of 8 classes)" in text_of(collect([whole]), "markdown")

@@ -1,14 +1,16 @@
 """What a check finds: counts and hashes per split, and everything that is wrong in one error."""
 
 import hashlib
+import re
 
 import pytest
 import torch
 
 from protometry.datamodules import Cars196, Cub200, ImageFolder, SketchBirds
 from protometry.datamodules.check.check import check_data
-from protometry.datamodules.check.report import show_check
+from protometry.datamodules.check.report import USES, show_check
 from protometry.datamodules.dataset import ImageDataset
+from protometry.metrics.suite import ENTRIES
 from tests.photo_trees import make_cars, make_folders
 
 
@@ -85,6 +87,13 @@ class TestFindings:
         assert text.startswith("Cub200: 24 images (of 11788 in the official data set), 3 classes\n")
         assert "\nobject_mask        -                             no segmentations/ under root\n" in text
         assert "\npart_points        projection, val, test         training images are augmented" in text
+        assert "\n                   for metrics alignment, complexity/consistency, concepts/clm\n" in text
+
+    @pytest.mark.parametrize("flag", USES)
+    def test_uses_are_those_of_the_metrics(self, flag):
+        users = [key for key, entry in ENTRIES.items() if any(flag in need.split("|") for need in entry.needs)]
+        for key in users:
+            assert any(key.startswith(name) for name in re.split("[ ;,]+", USES[flag])), key
 
     def test_known_hashes(self, shared_data):
         splits = check_data(cub(shared_data("cub"), verify="none"), limit=6).record["splits"]
