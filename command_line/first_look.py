@@ -23,6 +23,7 @@ from protometry.command_line.user_path import expand_paths
 from protometry.command_line.yaml_files import read_yaml
 
 MODEL_FILE = "model.json"  # of the folder of an exported model
+HUB = "hf:/"  # how addresses of models on the Hugging Face hub begin
 PATHS = ("runs", "run", "other", "evaluation", "data")  # arguments that name what a command reads, some by a pattern
 
 
@@ -99,8 +100,8 @@ def _look_at_config(parser: ArgumentParser, file: str) -> None:
 
 
 def is_model_folder(path: str | Path) -> bool:
-    """Whether a path is the folder of an exported model."""
-    return (Path(path) / MODEL_FILE).is_file()
+    """Whether a path is the folder of an exported model, perhaps on the hub."""
+    return str(path).startswith(HUB) or (Path(path) / MODEL_FILE).is_file()
 
 
 def check_checkpoint(path: str | Path, argument: str = "ckpt_path") -> None:

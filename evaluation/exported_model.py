@@ -7,18 +7,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from protometry.callbacks.run.training_record import recorded_training
 from protometry.datamodules.photos.one_photo import Framing
 from protometry.datamodules.sample import ClassTables
+from protometry.evaluation.model_card import model_card, with_results
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.reports.explained_model import ExplainedModel
-from protometry.reports.results.runs import evaluations
 from protometry.reports.stored_sources import StoredSources, write_sources
-from protometry.run_folder.model_folder import new_folder, read_description, write_exported
+from protometry.run_folder.model_folder import CARD, new_folder, read_description, write_exported
 
 if TYPE_CHECKING:
     from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.results.metrics_json import Result
 
 _SMALL = 32  # longer side of pictures that are drawn for their boxes alone
 
@@ -53,9 +55,12 @@ def export(trained: TrainedModel, folder: Path) -> None:
             "explainer": explained.explained_by,
             "similarities": None if best is None else best.tolist(),
             "sources": write_sources(explained.sources, unfinished),
-            "accuracy": _accuracy(trained),
+            "accuracy": _accuracy(result := trained.result()),
         }
         write_exported(unfinished, model.state_dict(), facts)
+        training = recorded_training(trained.path, trained.checkpoint)
+        card = model_card(model, facts, training, result.dataset if result else explained.datamodule.dataset_name)
+        (unfinished / CARD).write_text(with_results(card, result), "utf-8")
 
 
 def _version() -> str | None:
@@ -65,13 +70,11 @@ def _version() -> str | None:
         return None
 
 
-def _accuracy(trained: TrainedModel) -> dict[str, Any] | None:
-    """That of the preferred evaluation of the checkpoint on the data of its run, if there is one."""
-    for result in evaluations(trained.run_folder):
-        same = trained.identity == {"checkpoint": result.checkpoint, "step": result.step} and not result.other_data
-        if same and (accuracy := result.metrics.get("general/accuracy")):
-            return {"value": accuracy.value, "ci95": accuracy.ci95, "n": accuracy.n, "split": result.split}
-    return None
+def _accuracy(result: Result | None) -> dict[str, Any] | None:
+    accuracy = result and result.metrics.get("general/accuracy")
+    if not result or not accuracy:
+        return None
+    return {"value": accuracy.value, "ci95": accuracy.ci95, "n": accuracy.n, "split": result.split}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from protometry.command_line.first_look import is_model_folder
-from protometry.command_line.user_path import user_path
 from protometry.datamodules import load_datamodule
 from protometry.datamodules.base import ImageDataModule
 from protometry.evaluation.exported_model import explained_of
@@ -20,6 +19,7 @@ from protometry.reports.html import EvaluationFiles, read_evaluation
 from protometry.reports.results.metrics_json import Result
 from protometry.reports.results.runs import evaluations
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.hub import model_path
 from protometry.run_folder.layout import folder_of_run
 
 
@@ -38,7 +38,7 @@ class TrainedModel:
     allow_classes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", user_path(self.path))
+        object.__setattr__(self, "path", model_path(self.path))
 
     @classmethod
     def of_flags(cls, ckpt_path: str | Path, data_root: str | None, allow_classes: str | None) -> TrainedModel:
@@ -101,18 +101,24 @@ class TrainedModel:
             return explained_of(self.path, self.model(inference), explainer, size)
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
+    def result(self) -> Result | None:
+        """The preferred evaluation of this checkpoint on the data of its run, if there is one."""
+        for result in evaluations(self.run_folder):
+            if self.identity == {"checkpoint": result.checkpoint, "step": result.step} and not result.other_data:
+                return result
+        return None
+
     def chosen_evaluation(self) -> Path:
         """The folder of the preferred evaluation of this checkpoint on the data of its run.
 
         Raises:
             FileNotFoundError: if there is none.
         """
-        asked, every = self.identity, evaluations(self.run_folder)
-        for result in every:
-            if asked == {"checkpoint": result.checkpoint, "step": result.step} and not result.other_data:
-                return result.path.parent
+        if result := self.result():
+            return result.path.parent
+        every, step = evaluations(self.run_folder), self.identity["step"]
         raise FileNotFoundError(
-            f"Expected an evaluation of {self.path}, step {asked['step']}, on the data of its run, but "
+            f"Expected an evaluation of {self.path}, step {step}, on the data of its run, but "
             f"none of the {len(every)} in {self.run_folder / 'evaluation'} is. Run `evaluate.py run --ckpt_path "
             f"{self.path}` first."
         )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from protometry.command_line.first_look import MODEL_FILE, is_model_folder
-from protometry.command_line.user_path import user_path
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.hub import model_path
 from protometry.run_folder.model_folder import read_exported
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 
@@ -24,9 +24,11 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
         model = load_model("runs/quickstart/checkpoints/last.ckpt")
         tree = load_model("runs/tree/checkpoints/best.ckpt", inference="greedy")
         exported = load_model("model/")
+        fetched = load_model("hf://owner/name")
 
     Args:
-        path: a checkpoint that ``train.py`` has written, or a folder of ``protometry export``.
+        path: a checkpoint that ``train.py`` has written, a folder of ``protometry export``, or the address of one on
+            the Hugging Face hub.
         allow_classes: packages whose classes the checkpoint may name besides this project's; importing one runs its
             code. Modules in the folder of a run are never imported.
         changes: arguments of the model that replace the run's; they also replace stored values of the same name, such
@@ -37,7 +39,7 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
         ValueError: if the file is damaged or foreign, names a class that is not allowed or not a model, holds the
             weights of another model, or if the model lacks an argument in ``changes``.
     """
-    path = user_path(path)
+    path = model_path(path)
     exported = is_model_folder(path)
     checkpoint = read_exported(path) if exported else read_checkpoint(path, mmap=True)
     path = path / MODEL_FILE if exported else path

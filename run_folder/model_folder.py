@@ -4,6 +4,7 @@
 ``model.safetensors``  all parameters and buffers under their names in the state dict, each in its own type
 ``model.json``         a :class:`ModelDescription`
 ``units/``             photos that units stand for, each once, in the pixels that the model sees (PNG)
+``README.md``          a model card for people
 =====================  ================================================================================================
 """
 
@@ -23,7 +24,7 @@ from torch import Tensor
 from protometry.command_line.first_look import MODEL_FILE
 from protometry.run_folder.schema import Record, check_content, read_json
 
-WEIGHTS, PHOTOS, SCHEMA = "model.safetensors", "units", 1
+WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
 REMEDY = "Export the model again."
 Pixel = Annotated[int, Field(ge=0)]
 BoxEdges = Annotated[list[Pixel], Field(min_length=4, max_length=4)]

@@ -49,7 +49,7 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
     "command_line": "jsonargparse lightning torch yaml",
-    "run_folder": "jsonargparse lightning pydantic safetensors torch yaml",
+    "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors torch yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pyarrow pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",

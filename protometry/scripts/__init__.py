@@ -8,9 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]  # of the package
 COMMANDS = {
+    "demo": ("look at a trained model, without a training", "protometry.evaluation.demo"),
     "train": ("train any model on any data set", "protometry.scripts.train"),
     "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
+    "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.push"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
     "backbones": ("list networks to build a model on", "protometry.lightning_modules.backbones"),
     "studies": ("plan, build, serve, simulate and analyse human studies", "protometry.studies"),

@@ -1,0 +1,106 @@
+"""The model card of an exported model: what it is, how well it does, how it was trained and whom to cite."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from protometry.command_line.messages import counted
+from protometry.lightning_modules.contract import InterpretableModel
+from protometry.reports.markdown import interval, lines, number, printed_unit
+
+if TYPE_CHECKING:
+    from protometry.reports.results.metrics_json import Result
+
+ADDRESS = "hf://OWNER/NAME"  # until the model has one
+_SOURCE = re.compile(r"Source: (.+?\d{4}\)?)", re.DOTALL)
+
+
+def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Mapping[str, Any], data: str) -> str:
+    """The text of ``README.md``, without its results.
+
+    Args:
+        model: that is exported.
+        facts: the description of the exported model.
+        training: what ``metrics.json`` says of it.
+        data: name of the data set.
+    """
+    kind, (height, width) = type(model).__name__, facts["image_size"]
+    backbone = (facts["model"]["init_args"].get("backbone") or {"name": "sketch"}).get("name", "of its own")
+    units = int(model.units().active.sum())
+    header = [
+        "---",
+        "library_name: protometry",
+        "pipeline_tag: image-classification",
+        f"tags: [protometry, interpretability, {kind}]",
+        "---",
+    ]
+    cited = _source(type(model))
+    source = f" ({cited})" if cited else ""
+    return "\n".join(
+        [
+            *header,
+            "",
+            f"# {kind} on {data}",
+            "",
+            f"An image classifier whose decisions can be looked at: a {kind}{source} with the backbone {backbone}, "
+            f"{counted(units, model.units().kind)} and {len(facts['class_names'])} classes, trained with Protometry on "
+            f"{data} at {height}×{width} pixels.",
+            "",
+            "```python",
+            "import protometry",
+            "",
+            f'explainer = protometry.PhotoExplainer("{ADDRESS}")  # or the path of this folder',
+            'answer = explainer("photo.jpg")',
+            "answer.prediction, answer.probability, answer.picture()",
+            "```",
+            "",
+            f"Classes: {', '.join(facts['class_names'])}.",
+            "",
+            "## Results",
+            "",
+            "RESULTS",
+            "",
+            "## Training",
+            "",
+            *_training(training),
+            "",
+            "## Cite",
+            "",
+            f"{cited or 'The paper of the model'}, for the model; and Protometry contributors, *Protometry: "
+            "interpretable-by-design image models and the measurement of their explanations*, "
+            f"version {facts['version'] or 'unknown'}, with the papers of the metrics that you report.",
+            "",
+        ]
+    )
+
+
+def with_results(card: str, result: Result | None) -> str:
+    """The card with the metrics of an evaluation and their 95 % intervals, or saying that there is none."""
+    if result is None:
+        return card.replace("RESULTS", "The model was not evaluated.")
+    rows = []
+    for key, entry in result.metrics.items():
+        bounds = interval(entry.ci95[0], entry.ci95[1], entry.unit)
+        rows.append([key, printed_unit(entry.unit), number(entry.value, entry.unit), bounds, str(entry.n)])
+    explained = f"; explained by {result.explainer}" if result.explainer else ""
+    said = f"On the {result.split} split of {result.dataset}, {result.checkpoint}{explained}."
+    return card.replace("RESULTS", "\n".join([said, "", *lines(["metric", "unit", "value", "95 %", "n"], rows)]))
+
+
+def _source(kind: type) -> str | None:
+    """The paper of a model, as its docstring names it."""
+    for base in kind.__mro__:
+        if found := _SOURCE.search(base.__doc__ or ""):
+            return " ".join(found[1].split())
+    return None
+
+
+def _training(training: Mapping[str, Any]) -> list[str]:
+    """Epochs of every phase, and the settings as JSON."""
+    epochs = [f"{name} {count}" for name, count in (training.get("epochs") or {}).items()]
+    settings = {name: value for name, value in training.items() if name in ("model", "batch_size", "precision", "code")}
+    phases = f"Epochs: {', '.join(epochs)}." if epochs else "The weights were trained elsewhere."
+    return [phases, "", "```json", json.dumps(settings, indent=1, ensure_ascii=False, default=str), "```"]
