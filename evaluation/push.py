@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protometry.command_line.ending import from_shell
-from protometry.command_line.first_look import is_model_folder
+from protometry.command_line.first_look import MODEL_FILE, is_model_folder
 from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import user_path
 from protometry.evaluation.model_card import ADDRESS
@@ -23,6 +23,7 @@ def push(folder: Path, address: str, private: bool = False) -> str:
 
     Raises:
         FileExistsError: if there is a repository of that name that holds something else.
+        OSError: if the hub refuses, or cannot be reached.
         ValueError: if the folder or the address is malformed, or the library of the hub is not installed.
     """
     name, revision = repository_of(address)
@@ -33,16 +34,20 @@ def push(folder: Path, address: str, private: bool = False) -> str:
         from huggingface_hub import CommitOperationAdd, HfApi
     except ImportError as error:
         raise ValueError(EXTRA) from error
-    hub = HfApi(library_name="protometry")
-    hub.create_repo(name, private=private, exist_ok=True)
-    there = set(hub.list_repo_files(name)) - {".gitattributes", CARD}
-    if there and "model.json" not in there:
-        raise FileExistsError(f"Expected hf://{name} to be new or a model of ours, but it holds {sorted(there)[0]}.")
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
     contents: dict[str, Any] = {path: str(file) for path, file in files.items()}
     contents[CARD] = files[CARD].read_text("utf-8").replace(ADDRESS, f"hf://{name}").encode()
     operations = [CommitOperationAdd(path, content) for path, content in contents.items()]
-    return str(hub.create_commit(name, operations, commit_message="Upload a model of Protometry").commit_url)
+    hub = HfApi(library_name="protometry")
+    try:
+        hub.create_repo(name, private=private, exist_ok=True)
+        there = set(hub.list_repo_files(name)) - {".gitattributes", CARD}
+        if not there or MODEL_FILE in there:
+            done = hub.create_commit(name, operations, commit_message="Upload a model of Protometry")
+            return str(done.commit_url)
+    except Exception as error:  # of one of two HTTP libraries, by the version of the hub's
+        raise OSError(f"Could not upload {folder} to hf://{name}: {' '.join(str(error).split())}") from error
+    raise FileExistsError(f"Expected hf://{name} to be new or a model of ours, but it holds {sorted(there)[0]}.")
 
 
 def main(args: list[str] | None = None) -> None:

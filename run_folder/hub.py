@@ -41,12 +41,11 @@ def model_path(path: str | Path) -> Path:
     name, revision = repository_of(path)
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise ValueError(EXTRA) from error
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:  # of one of two HTTP libraries, by the version of the hub's
         reason = " ".join(str(error).split())
         raise FileNotFoundError(f"Expected a model at hf://{name}, but it could not be fetched: {reason}") from error
     if not (folder / MODEL_FILE).is_file():
