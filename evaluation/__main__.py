@@ -25,14 +25,14 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
     parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
     config = parser.parse_args(args)
-    from protometry.evaluation.exported_model import export
+    from protometry.evaluation.exported_model import export_run
     from protometry.evaluation.programs import write_program
     from protometry.evaluation.trained_model import TrainedModel
 
     checkpoint, out = _checkpoint(Path(config.run)), Path(config.out)
     trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)
     if config.format == "folder":
-        export(trained, out)
+        export_run(trained, out)
     else:
         out = out / f"model.{config.format}"
         write_program(trained.model().requires_grad_(False), out, config.format)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from protometry.callbacks.run.training_record import recorded_training
+from protometry.command_line.user_path import user_path
 from protometry.datamodules.photos.one_photo import Framing
 from protometry.datamodules.sample import ClassTables
 from protometry.evaluation.model_card import model_card, with_results
@@ -25,42 +27,74 @@ if TYPE_CHECKING:
 _SMALL = 32  # longer side of pictures that are drawn for their boxes alone
 
 
-def export(trained: TrainedModel, folder: Path) -> None:
-    """Write the folder of a model, which explains photos without the data of its run.
+def export(model: Any, datamodule: Any, folder: str | Path) -> None:
+    """Write a trained model into a folder, from which photos are explained without its data.
+
+    ::
+
+        trainer.fit(model, data)
+        export(model.eval(), data, "model/")
+        answer = PhotoExplainer("model/")("photo.jpg")
+
+    Args:
+        model: in evaluation mode.
+        datamodule: of the data it was trained on, whose photos stand for its units.
+        folder: a new or an empty one; see :mod:`protometry.run_folder.model_folder` for what it holds.
 
     Raises:
-        FileExistsError: if the folder is there and holds anything.
-        FileNotFoundError: if the data of the run are not at hand.
+        FileExistsError: if the folder holds anything.
+        FileNotFoundError: if the data are not at hand.
     """
+    with new_folder(user_path(folder)) as unfinished:
+        _write(ExplainedModel(model, datamodule, size=_SMALL), unfinished)
+
+
+def export_run(trained: TrainedModel, folder: Path) -> None:
+    """The same for a checkpoint, with its training and its results on the card."""
     with new_folder(folder) as unfinished:
-        explained = trained.explained(size=_SMALL)
-        model: Any = explained.model
-        stored = trained.checkpoint["hyper_parameters"]
-        framing, threshold = Framing.of(explained.datamodule), explained.threshold
-        best = explained.sources.best_similarities
-        facts = {
-            "version": _version(),
-            "model": {
-                "class_path": stored["_class_path"],
-                "init_args": {name: value for name, value in stored.items() if not name.startswith("_")},
-            },
-            "class_names": explained.class_names,
-            "decision_threshold": None if threshold is None else float(threshold),
-            "image_size": framing.image_size,
-            "geometry": framing.geometry,
-            "variant": framing.variant,
-            "crop": framing.crop,
-            "concept_names": explained.concept_names,
-            "part_names": explained.datamodule.tables.part_names,
-            "explainer": explained.explained_by,
-            "similarities": None if best is None else best.tolist(),
-            "sources": write_sources(explained.sources, unfinished),
-            "accuracy": _accuracy(result := trained.result()),
-        }
-        write_exported(unfinished, model.state_dict(), facts)
         training = recorded_training(trained.path, trained.checkpoint)
-        card = model_card(model, facts, training, result.dataset if result else explained.datamodule.dataset_name)
-        (unfinished / CARD).write_text(with_results(card, result), "utf-8")
+        _write(trained.explained(size=_SMALL), unfinished, training, trained.result())
+
+
+def _write(
+    explained: ExplainedModel, folder: Path, training: Mapping[str, Any] | None = None, result: Result | None = None
+) -> None:
+    """Write everything; pictures that were drawn for their boxes are not kept."""
+    model: Any = explained.model
+    framing, threshold = Framing.of(explained.datamodule), explained.threshold
+    best = explained.sources.best_similarities
+    facts = {
+        "version": _version(),
+        "model": {"class_path": _class_path(type(model)), "init_args": _arguments(model.hparams)},
+        "class_names": explained.class_names,
+        "decision_threshold": None if threshold is None else float(threshold),
+        "image_size": framing.image_size,
+        "geometry": framing.geometry,
+        "variant": framing.variant,
+        "crop": framing.crop,
+        "concept_names": explained.concept_names,
+        "part_names": explained.datamodule.tables.part_names,
+        "explainer": explained.explained_by,
+        "similarities": None if best is None else best.tolist(),
+        "sources": write_sources(explained.sources, folder),
+        "accuracy": _accuracy(result),
+    }
+    write_exported(folder, model.state_dict(), facts)
+    card = model_card(model, facts, training or {}, result.dataset if result else explained.datamodule.dataset_name)
+    (folder / CARD).write_text(with_results(card, result), "utf-8")
+
+
+def _class_path(kind: type) -> str:
+    """Where a class is imported from; ours from their package, whatever their files are called."""
+    ours = "protometry.lightning_modules"
+    module = ours if kind.__module__.startswith(f"{ours}.") else kind.__module__
+    return f"{module}.{kind.__qualname__}"
+
+
+def _arguments(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a model without the file of pretrained weights, which is not read again."""
+    backbone = stored.get("backbone")
+    return {**stored, "backbone": {**backbone, "weights": None}} if isinstance(backbone, dict) else dict(stored)
 
 
 def _version() -> str | None:

@@ -54,7 +54,7 @@ class PhotoExplainer:
         """Explain one photo.
 
         Args:
-            photo: path of the file, or its content; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
+            photo: path of the file, or its content; or a picture of Pillow, or ``(H, W[, 3])`` uint8.
             crop: x, y, width and height in pixels, to which it is cut first, for models trained on crops.
 
         Raises:

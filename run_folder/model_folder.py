@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from protometry.command_line.first_look import MODEL_FILE
+from protometry.command_line.former_names import with_current_names
 from protometry.run_folder.schema import Record, check_content, read_json
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
@@ -132,7 +133,7 @@ def read_exported(folder: Path) -> dict[str, Any]:
     except SafetensorError as error:
         raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {error}. {REMEDY}") from error
     stored = {"_class_path": described.model.class_path, **described.model.init_args}
-    return {"state_dict": state, "hyper_parameters": stored}
+    return {"state_dict": state, "hyper_parameters": with_current_names(stored)}
 
 
 def write_exported(folder: Path, state: Mapping[str, Any], description: Mapping[str, Any]) -> None:

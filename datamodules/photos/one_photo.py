@@ -22,6 +22,7 @@ from protometry.datamodules.photos.folders import is_utf8
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
 from protometry.datamodules.transforms.placement import GeometryPreset
+from protometry.datamodules.wrapped import pixels_of as pixels_of_item
 
 PhotoLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
 
@@ -57,7 +58,7 @@ def read_photo(
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
     Args:
-        photo: path of the file, or its content; or a picture of Pillow, or ``(H, W, 3)`` uint8 RGB.
+        photo: path of the file, or its content; or a picture of Pillow, or ``(H, W[, 3])`` uint8.
         datamodule: of the data, or their transform alone.
         crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
         max_pixels: of a file that is read, 160 million by default.
@@ -106,11 +107,7 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     if isinstance(photo, Image.Image):
         return "photo", pixels_of(photo, upright=True)
     if isinstance(photo, np.ndarray):
-        if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3 or not photo.size:
-            raise ValueError(
-                f"Expected argument `photo` to be (H, W, 3) uint8 RGB, but got {photo.shape} {photo.dtype}."
-            )
-        return "photo", np.ascontiguousarray(photo)
+        return "photo", pixels_of_item(photo)
     path = user_path(photo)
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")

@@ -20,6 +20,7 @@ import torchvision
 from PIL import Image
 
 import protometry.datamodules.__main__
+import protometry.evaluation.__main__
 import protometry.studies.__main__
 import protometry.sweeps.__main__
 from protometry.scripts import evaluate, train
@@ -29,6 +30,7 @@ from tests.tiny_runs import ROOT, fit_learning
 
 MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": protometry.studies.__main__.main}
 MAIN |= {"datamodules": protometry.datamodules.__main__.main, "sweeps": protometry.sweeps.__main__.main}
+MAIN["export"] = protometry.evaluation.__main__.main
 YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
 STUDY = "studies/birds"  # of docs/studies.md
 BLOCKS = [
@@ -72,6 +74,7 @@ def place(tmp_path_factory):
         make_cub(place / name, classes=10)
     torch.save(torchvision.models.mobilenet_v2().state_dict(), place / "FILE")
     write_files(DOCS / "folds_and_seeds.md", place)
+    MAIN["export"]([str(place / "runs/quickstart"), "--out", str(place / "model")])
     return place
 
 
@@ -96,6 +99,8 @@ def calls(block: str, place: Path) -> list[list[str]]:
 def test_a_block_runs_as_printed(block, place, monkeypatch):
     monkeypatch.chdir(place)
     shutil.rmtree("studies", ignore_errors=True)  # of another block, by the same name
+    if "--out model/" in block:
+        shutil.rmtree("model", ignore_errors=True)
     for words in calls(block, place):
         if any(name in words and words[words.index(name) + 1] != "0" for name in ("--seed_everything", "--data.fold")):
             continue  # the same with another seed or fold

@@ -10,9 +10,14 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from protometry import PhotoExplainer, export
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.photos.one_photo import read_photo
 from protometry.evaluation.__main__ import main
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.lightning_modules import load_model
+from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html import Answer
 from protometry.run_folder.model_folder import WEIGHTS
 from protometry.scripts import evaluate
 from tests.lightning_modules.registry import MODELS, tiny_birds
@@ -82,6 +87,23 @@ def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
     said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
     with pytest.raises(ValueError, match=said[damage]):
         explained(model, photo, tmp_path / "actual")
+
+
+def test_a_model_that_was_not_trained_by_a_run(photo, tmp_path):
+    """Of data in memory, whose items are no files; the explanation is that of the model at hand."""
+    drawn = tiny_birds().dataset("train")
+    items = [
+        ((drawn[k]["image"] * 255).round().byte().movedim(0, 2).numpy(), int(drawn[k]["label"])) for k in range(16)
+    ]
+    data = ImageDataModule.from_datasets(items, items, items, classes=[f"kind {k}" for k in range(8)], image_size=32)
+    model = MODELS["ProtoPNet"](num_classes=8, image_size=(32, 32)).eval()
+    export(model, data, tmp_path / "model")
+    answer = PhotoExplainer(tmp_path / "model")(photo)
+    explained = ExplainedModel(model, data)
+    expected = Answer(explained.explain([read_photo(photo, data)], classes=1)[0], explained)
+    assert answer.json() == expected.json()
+    assert answer.page() == expected.page()
+    assert answer.prediction.startswith("kind ")
 
 
 WITHOUT_US = """

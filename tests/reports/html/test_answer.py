@@ -89,5 +89,5 @@ def test_photos_of_every_kind_have_one_answer(birds, photo, tmp_path):
         assert tuple(np.subtract(moved["box"], (30, 20, 30, 20))) == unit["box"]
         assert 0 <= unit["box"][0] <= unit["box"][2] < 80
     assert explainer(photo).page().count("data:image/webp") > 5
-    with pytest.raises(ValueError, match=r"uint8 RGB, but got \(3, 4\) float64"):
+    with pytest.raises(ValueError, match="float64"):
         explainer(np.zeros((3, 4)))
