@@ -250,7 +250,7 @@ def predict(  # noqa: PLR0913 - every argument is a flag
     """Write a table with the prediction for every image, its probability, and the three most probable classes.
 
     Args:
-        ckpt_path: the checkpoint file.
+        ckpt_path: the checkpoint file, or the folder of an exported model.
         image: image files, or folders of images, transformed as in ``explain``; subfolders may be named after classes.
         crop: as in ``explain``.
         split: of the data of the run, if no image is named: "test" (the default) or "val".

@@ -60,7 +60,11 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
     config = parser.parse_args(arguments)
     given = config[config.subcommand]
     checkpoint = given.get("ckpt_path")
-    checkpoint = None if config.subcommand == "explain" and checkpoint and is_model_folder(checkpoint) else checkpoint
+    checkpoint = (
+        None
+        if config.subcommand in ("explain", "predict") and checkpoint and is_model_folder(checkpoint)
+        else checkpoint
+    )
     _look_for(parser, checkpoint, {name: given.get(name) or [] for name in PATHS})
 
 

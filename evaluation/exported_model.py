@@ -116,6 +116,8 @@ class ExportedData(Framing):
     """What an exported model knows of its data: names, and how photos become its images."""
 
     tables: ClassTables = field(default_factory=ClassTables)
+    eval_batch_size: int = 64
+    num_workers: int = 0
 
     def dataset(self, split: str) -> NoReturn:
         """Refused.
@@ -129,6 +131,15 @@ class ExportedData(Framing):
         )
 
 
+def data_of(folder: Path) -> ExportedData:
+    """What an exported model knows of its data."""
+    described = read_description(folder)
+    height, width = described.image_size
+    tables = ClassTables(part_names=described.part_names, concept_names=described.concept_names)
+    settings: Any = {"geometry": described.geometry, "variant": described.variant, "crop": described.crop}
+    return ExportedData((height, width), **settings, tables=tables)
+
+
 def explained_of(
     folder: Path, model: InterpretableModel, explainer: Explainer | None = None, size: int = 144
 ) -> ExplainedModel:
@@ -137,16 +148,12 @@ def explained_of(
     Raises:
         ValueError: if the explainer is not the one that drew the boxes of the exported photos.
     """
-    described = read_description(folder)
+    described, data = read_description(folder), data_of(folder)
     chosen = choose_explainer(explainer, model)
     if described.sources is not None and description(chosen) != described.explainer:
         raise ValueError(
             f"Expected argument `explainer` to be {described.explainer}, which drew the boxes of the photos in "
             f"{folder}, but got {description(chosen)}. Leave it out, or explain from the checkpoint of the run."
         )
-    height, width = described.image_size
-    tables = ClassTables(part_names=described.part_names, concept_names=described.concept_names)
-    settings: Any = {"geometry": described.geometry, "variant": described.variant, "crop": described.crop}
-    data = ExportedData((height, width), **settings, tables=tables)
     sources = StoredSources(folder, described.sources, described.similarities, size)
     return ExplainedModel(model, data, chosen, size, described.class_names, sources=sources)

@@ -19,6 +19,7 @@ from protometry.command_line.processes import gathered
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.photo_files import PhotoFiles
+from protometry.evaluation.exported_model import ExportedData
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.request import EvaluatedSplit
 from protometry.evaluation.trained_model import TrainedModel
@@ -109,7 +110,9 @@ def predict(  # noqa: PLR0913 - what the flags of the command say
         raise ValueError(f"Expected images, but {len(unread)} of {count} files are not: {' '.join(unread)}")
 
 
-def _split(datamodule: ImageDataModule, split: EvaluatedSplit) -> ImageDataModule:
+def _split(datamodule: ImageDataModule | ExportedData, split: EvaluatedSplit) -> ImageDataModule:
+    if isinstance(datamodule, ExportedData):
+        datamodule.dataset(split)  # refuses
     if split == "val" and not datamodule.has_validation:
         raise ValueError("Expected a run with a validation split to predict, but it has none.")
     datamodule.configure_loaders(split=split)

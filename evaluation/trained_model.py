@@ -10,8 +10,7 @@ from typing import Any
 
 from protometry.command_line.first_look import is_model_folder
 from protometry.datamodules import load_datamodule
-from protometry.datamodules.base import ImageDataModule
-from protometry.evaluation.exported_model import explained_of
+from protometry.evaluation.exported_model import data_of, explained_of
 from protometry.explanations import Explainer
 from protometry.lightning_modules import load_model
 from protometry.reports.explained_model import ExplainedModel
@@ -21,6 +20,7 @@ from protometry.reports.results.runs import evaluations
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.hub import model_path
 from protometry.run_folder.layout import folder_of_run
+from protometry.run_folder.model_folder import read_description
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class TrainedModel:
     @property
     def class_names(self) -> list[str]:
         """The names of the classes that the logits are of."""
+        if is_model_folder(self.path):
+            return read_description(self.path).class_names
         recorded = self.checkpoint.get("training") or self.checkpoint["released"]
         names: list[str] = recorded["class_names"]
         if len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
@@ -86,8 +88,10 @@ class TrainedModel:
         changes = {} if inference is None else {"inference": inference}
         return load_model(self.path, allow_classes=self.allow_classes, **changes)
 
-    def data(self) -> ImageDataModule:
-        """The data of the run."""
+    def data(self) -> Any:
+        """The data of the run; of an exported model only how photos become its images."""
+        if is_model_folder(self.path):
+            return data_of(self.path)
         return load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
 
     def explained(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jinja2
+import jinja2.bccache
 from markupsafe import Markup
 from PIL import Image
 from pydantic import Field
@@ -32,6 +33,25 @@ class Manifest(Record):
     """The list of all files of a report: pages, and pictures in a folder below."""
 
     files: dict[Annotated[str, Field(pattern=NAME, max_length=255)], dict[str, Any]]
+
+
+class _Compiled(jinja2.BytecodeCache):
+    """Templates that this process has compiled before, which takes longer than to fill them in."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, tuple[str, Any]] = {}
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Look up a template, unless its text has changed."""
+        checksum, code = self._codes.get(bucket.key, ("", None))
+        bucket.code = code if checksum == bucket.checksum else None
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Keep a template."""
+        self._codes[bucket.key] = (bucket.checksum, bucket.code)
+
+
+_COMPILED = _Compiled()
 
 
 class Site:
@@ -58,7 +78,12 @@ class Site:
                 (folder / name).unlink(missing_ok=True)
         loader = jinja2.PackageLoader("protometry.reports", "templates")
         self._templates = jinja2.Environment(
-            loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+            loader=loader,
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            bytecode_cache=_COMPILED,
         )
         self._templates.globals |= {"FOR": FOR, "AGAINST": AGAINST}
         self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}

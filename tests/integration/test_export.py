@@ -55,12 +55,17 @@ def test_a_run_is_exported_and_explained_without_its_data(run_copy, photo, tmp_p
     photos = {each["photo"] for each in described["sources"]}
     assert photos == {file.name for file in (model / "units").iterdir()}
     assert len(photos) == len({each["sample_id"] for each in described["sources"]})
+    predict = ["predict", "--image", str(photo), "--trainer.accelerator=cpu", *ALLOWED]
+    evaluate.main([*predict, "--ckpt_path", str(checkpoint), "--output", str(tmp_path / "expected.csv")])
     shutil.rmtree(run_copy)
     monkeypatch.setattr("protometry.datamodules.SketchBirds.setup", None)
     assert explained(model, photo, tmp_path / "actual") == expected
+    evaluate.main([*predict, "--ckpt_path", str(model)])
+    assert (tmp_path / "new/predictions.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
     for bad, said in (
         (["explain", "--sample", "test/00001"], "exported model, which explains photos of yours only"),
         (["explain", "--image", str(photo), "--explainer", "GradCAM"], r"`explainer` to be prp\(.*but got grad_cam"),
+        (["predict"], "exported model, which explains photos of yours only"),
         (["run"], "is an exported model, which has no data"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=said):
