@@ -12,7 +12,7 @@ TENTHS, FIFTHS = 10, 5
 
 
 def cv70_of_groups(population: Population, groups: Sequence[str]) -> Splits:
-    """Split as near to 70/30 as groups allow, with up to four folds of the 70 %.
+    """Split as near to 70/30 as groups allow, with up to four folds in the 70 %.
 
     Folds are those of scikit-learn's ``StratifiedGroupKFold``. The test part is made of tenths of all samples, always
     the one that brings it nearest to 30 %, as long as one does.
@@ -22,7 +22,7 @@ def cv70_of_groups(population: Population, groups: Sequence[str]) -> Splits:
         groups: of each sample.
 
     Raises:
-        ValueError: if there are fewer than two groups.
+        ValueError: if nothing can be tested, because a class would be left without training samples.
 
     Example:
         >>> toy = Population("toy", [str(i) for i in range(20)], [i % 2 for i in range(20)], ["a", "b"])
@@ -30,15 +30,18 @@ def cv70_of_groups(population: Population, groups: Sequence[str]) -> Splits:
         >>> len(split.test), [len(part) for part in split.val]
         (4, [4, 4, 4, 4])
     """
-    if len(set(groups)) < 2:
-        raise ValueError(f"Expected at least 2 groups of photos, but all are in {groups[0]!r}. Leave out `group`.")
-    everything = range(len(population.ids))
-    tenths, test = _folds(population, groups, everything, TENTHS), list[int]()
-    while tenths:
-        distances = [abs(len(test) + len(tenth) - TEST_FRACTION * len(everything)) for tenth in tenths]
-        if min(distances) >= abs(len(test) - TEST_FRACTION * len(everything)):
+    everything, test = range(len(population.ids)), list[int]()
+    wanted, tenths = TEST_FRACTION * len(everything), _folds(population, groups, everything, TENTHS)
+    while tenths := [tenth for tenth in tenths if _leaves_every_class(population, everything, [*test, *tenth])]:
+        distances = [abs(len(test) + len(tenth) - wanted) for tenth in tenths]
+        if min(distances) >= abs(len(test) - wanted):
             break
         test += tenths.pop(distances.index(min(distances)))
+    if not test:
+        raise ValueError(
+            "Expected groups of which some can be held out for the test, but without any of them a class has no "
+            "photos left. Make groups smaller, or leave out the column `group`."
+        )
     train = sorted(set(everything) - set(test))
     val = _folds(population, groups, train, FOLDS)
     names = [[population.ids[row] for row in part] for part in (sorted(test), *val)]
@@ -54,7 +57,7 @@ def official_of_groups(population: Population, is_test: Sequence[bool], groups: 
 
 
 def _folds(population: Population, groups: Sequence[str], rows: Sequence[int], folds: int) -> list[list[int]]:
-    """At most so many folds of some rows; none if all are of one group."""
+    """At most so many folds of some rows, without those that hold all samples of a class."""
     from sklearn.model_selection import StratifiedGroupKFold  # slow to import, and few runs need it
 
     strata, kept = [population.strata[row] for row in rows], [groups[row] for row in rows]
@@ -65,4 +68,11 @@ def _folds(population: Population, groups: Sequence[str], rows: Sequence[int], f
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class in y has only")  # some folds then lack it
         parts = [part.tolist() for _, part in splitter.split(rows, strata, kept)]
-    return [[rows[index] for index in part] for part in parts if part]
+    folds_of_rows = [[rows[index] for index in part] for part in parts if part]
+    return [fold for fold in folds_of_rows if _leaves_every_class(population, rows, fold)]
+
+
+def _leaves_every_class(population: Population, rows: Sequence[int], part: Sequence[int]) -> bool:
+    """Whether the rows that are in no part have samples of every class of the rows."""
+    others = set(rows) - set(part)
+    return {population.strata[row] for row in others} == {population.strata[row] for row in rows}

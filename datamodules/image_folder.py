@@ -202,18 +202,17 @@ def _warn_of_shared_groups(groups: list[str], parts: list[str]) -> None:
 def _division(photos: ImageFolderDataset, divided: splits.Splits) -> str:
     """How photos are divided, by the parts that there are."""
     by_table = photos.found is not None and photos.found.parts is not None
-    whole = " of whole groups" if photos.table.kept_together is not None else ""
+    groups = "groups stay together: " if photos.table.kept_together is not None else ""
     if divided.scheme == "few":
         return (
             "classes are too small for four folds; 30 % of the photos of each class are drawn for the test, and of the "
             "others a fifth for validation, at least one each"
         )
     if not photos.parts:
-        return (
-            f"30 % of the photos of each class are drawn for the test, and of the others a fold for validation{whole}"
-        )
+        each = "of the photos" if groups else "of the photos of each class"
+        return f"{groups}30 % {each} are drawn for the test, and of the others a fold for validation"
     if len(photos.parts) == len(PARTS):
         says = "the table says" if by_table else "the folders say"
         return f"{says} which photos are for training, validation and test"
     test, train = (photos.parts[-1], "train") if by_table else (f"{photos.parts[-1]}/", "train/")
-    return f"{test} is the test part, and of {train} a fold is drawn for validation{whole}"
+    return f"{groups}{test} is the test part, and of {train} a fold is drawn for validation"

@@ -129,7 +129,8 @@ class Splits:
         for index, name in enumerate(population.ids):
             parts[part_of.get(name, "train")].append(index)
         if self.scheme != "test":  # which keeps every sample for test
-            population.require_per_class(1, [population.ids[i] for i in parts["train"]], "in the training part")
+            where = "in the training part" + (" (`fold: null` trains without validation)" if parts["val"] else "")
+            population.require_per_class(1, [population.ids[i] for i in parts["train"]], where)
         return parts
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
-from protometry.datamodules.photos.files import read_text
+from protometry.datamodules.photos.files import SAVE_AGAIN, read_text
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import PhotoTransform
@@ -95,7 +95,9 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `attribute_table` to be a file, but there is none at {path}.")
     try:
-        header, *lines = [row for row in csv.reader(io.StringIO(nfc(read_text(path)), newline="")) if row] or [[""]]
+        header, *lines = [
+            row for row in csv.reader(io.StringIO(nfc(read_text(path, SAVE_AGAIN)), newline="")) if row
+        ] or [[""]]
     except csv.Error as error:
         raise ValueError(f"Expected {path} to be a comma-separated table, but {error}; is a quote open?") from error
     names, rows = header[1:], {line[0]: [share_of(cell) for cell in line[1:]] for line in lines}

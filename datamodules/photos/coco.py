@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from protometry.datamodules.photos.cells import Cells
-from protometry.datamodules.photos.files import read_text
+from protometry.datamodules.photos.files import SAVE_AGAIN, read_text
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
 from protometry.datamodules.transforms.placement import inclusive_boxes
@@ -62,7 +62,7 @@ def read_coco(path: Path, problems: Problems) -> Cells:
         ValueError: if it is not COCO's format.
     """
     try:
-        coco = TypeAdapter(_Coco).validate_json(nfc(read_text(path)))
+        coco = TypeAdapter(_Coco).validate_json(nfc(read_text(path, SAVE_AGAIN)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -30,6 +30,7 @@ TURNS: dict[Any, Image.Transpose] = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # by the orientation in EXIF
+SAVE_AGAIN = "Save it again in this encoding; spreadsheets call it `CSV UTF-8`."  # what to do with a table of one's own
 DARK = 64  # of 256; files of 16 bits with the values of a scanner or camera of 12 or 14 stay below
 
 
@@ -77,8 +78,8 @@ def on_disk(folder: Path, name: str) -> Path:
     return next((folder / path for path in spellings if (folder / path).exists()), folder / name)
 
 
-def read_text(path: Path) -> str:
-    """The content of a table in UTF-8, with or without a byte order mark.
+def read_text(path: Path, remedy: str = "Unpack it again.") -> str:
+    """The content of a table in UTF-8, with or without a byte order mark; ``remedy`` says what to do if it is not.
 
     Raises:
         ValueError: if it is in another encoding, or no regular file, with the path.
@@ -86,7 +87,7 @@ def read_text(path: Path) -> str:
     try:
         return regular(path).read_text(encoding="utf-8-sig")
     except ValueError as error:
-        raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). Unpack it again.") from error
+        raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). {remedy}") from error
 
 
 def regular(path: Path) -> Path:

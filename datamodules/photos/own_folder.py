@@ -13,7 +13,7 @@ from protometry.command_line.messages import did_you_mean
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.photos.annotations import Annotations, compare_with_photos, find_table, read_annotations
 from protometry.datamodules.photos.dataset import PhotoTable
-from protometry.datamodules.photos.files import folders_below, on_disk, read_text
+from protometry.datamodules.photos.files import SAVE_AGAIN, folders_below, on_disk, read_text
 from protometry.datamodules.photos.folders import (
     EXTENSIONS,
     PARTS,
@@ -246,7 +246,7 @@ def read_classes(path: Path) -> tuple[list[str], list[str]]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `class_file` to be a file, but there is none at {path}.")
-    lines = [nfc(line.strip()) for line in read_text(path).splitlines() if line.strip()]
+    lines = [nfc(line.strip()) for line in read_text(path, SAVE_AGAIN).splitlines() if line.strip()]
     pairs = [line.split(maxsplit=1) if WNID.fullmatch(line.split()[0]) else [line] for line in lines]
     keys = [pair[0] for pair in pairs]
     if len(set(keys)) != len(keys) or not keys:

@@ -12,7 +12,15 @@ from protometry.datamodules.photos.data_module import PhotoDataModule
 from tests.cub_tree import add_image_labels, make_cub
 from tests.funnybirds_tree import make_funnybirds
 from tests.nico_tree import make_nico
-from tests.photo_trees import make_awa2, make_cars, make_cars_in_one, make_flat, make_folders, write_attributes
+from tests.photo_trees import (
+    make_awa2,
+    make_cars,
+    make_cars_in_one,
+    make_flat,
+    make_folders,
+    make_table,
+    write_attributes,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ def labelled_cub(root):
 
 
 TABLE, FLAT, IMAGE_LEVEL = {"attribute_table": "ROOT.csv"}, {"layout": "flat"}, {"concept_level": "image"}
+PHOTOS = {"table": "ROOT/photos.csv"}
+ATTRIBUTES = PHOTOS | {"task": "attributes"}
 SETS = {
     "AwA2": Made(make_awa2, "AwA2"),
     "AwA2 single": Made(make_awa2, "AwA2", {"task": "single"}, {"multi_label": False}),
@@ -67,5 +77,7 @@ SETS = {
     "ImageFolder": Made(lambda root: make_folders(root, {"train": 8, "val": 3}), "ImageFolder"),
     "ImageFolder flat": Made(make_flat, "ImageFolder", FLAT, FLAT),
     "ImageFolder attributes": Made(attributed_folder, "ImageFolder", TABLE, TABLE),
+    "ImageFolder table": Made(make_table, "ImageFolder", {"crop": "box"} | PHOTOS, PHOTOS),
+    "ImageFolder table of attributes": Made(make_table, "ImageFolder", ATTRIBUTES, ATTRIBUTES),
     "Nico": Made(lambda root: make_nico(root, per_context=2), "Nico"),
 }

@@ -35,8 +35,16 @@ class TestCv70OfGroups:
         split = cv70_of_groups(people, ["a"] * 10 + ["b"] * 5 + ["c"] * 5)
         assert (len(split.test), sorted(map(len, split.val))) == (5, [5, 10])
         assert cv70_of_groups(people, ["a"] * 12 + ["b"] * 8).val == []
-        with pytest.raises(ValueError, match="at least 2 groups of photos, but all are in 'a'"):
+        with pytest.raises(ValueError, match="without any of them a class has no photos left"):
             cv70_of_groups(people, ["a"] * 20)
+
+    def test_a_class_in_one_group_is_trained_on(self):
+        """Class 0 is all in group a, which no part may hold out; of class 1, groups b and c can be."""
+        people = population((4, 8))
+        split = cv70_of_groups(people, ["a"] * 4 + ["b"] * 4 + ["c"] * 2 + ["d"] * 2)
+        held_out = {*split.test, *(name for part in split.val for name in part)}
+        assert not held_out & set(people.ids[:4])
+        assert all(split.indices(people, fold) for fold in range(len(split.val)))
 
 
 def test_validation_of_whole_groups():

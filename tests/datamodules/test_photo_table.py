@@ -1,6 +1,5 @@
 """A table beside own photos: CUB's own tables in one file give CUB's samples; every kind of cell, file and fault."""
 
-import csv
 import json
 import re
 
@@ -14,13 +13,7 @@ from protometry.datamodules.check.check import check_data
 from protometry.datamodules.check.report import show_check
 from protometry.datamodules.photos.polygons import polygon_mask
 from tests.cub_tree import add_image_labels
-from tests.photo_trees import make_folders, photo, write_attributes
-
-
-def write_table(path, header, rows, delimiter=","):
-    with path.open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file, delimiter=delimiter).writerows([header, *rows])
-    return path
+from tests.photo_trees import make_folders, photo, write_attributes, write_table
 
 
 def own(root, **options):
