@@ -82,8 +82,8 @@ def write_attributes(
 
 
 def write_table(path: Path, header: list[str], rows: list[list[object]], delimiter: str = ",") -> Path:
-    """A table as spreadsheets save it, with a byte order mark."""
-    with path.open("w", newline="", encoding="utf-8-sig") as file:
+    """A table in UTF-8."""
+    with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=delimiter).writerows([header, *rows])
     return path
 

@@ -35,6 +35,7 @@ from tests.photo_trees import (
     make_cars_in_one,
     make_flat,
     make_folders,
+    make_table,
     save_annotations,
     write_attributes,
 )
@@ -66,6 +67,7 @@ LAYOUTS = {
     "cars in one": (make_cars_in_one, lambda root, **o: Cars196(str(root), **o)),
     "funnybirds": (make_funnybirds, lambda root, **o: FunnyBirds(str(root), **o)),
     "folders": (folders_with_attributes, image_folder),
+    "own table": (make_table, lambda root, **o: ImageFolder(str(root), table="photos.csv", **o)),
     "flat": (make_flat, lambda root, **o: ImageFolder(str(root), layout="flat", **o)),
 }
 
@@ -347,6 +349,22 @@ CASES = {
         "a photo's name is no UTF-8": no_utf8("photos/train/ant/1.jpg").says("not UTF-8"),
         "photos missing": remove_folder("photos"),
     },
+    "own table": {
+        "table cut": cut("photos.csv", 0.6),
+        "table empty": empty("photos.csv"),
+        "table in UTF-16": encoded("photos.csv", "utf-16"),
+        "table with NUL bytes": text("photos.csv", "ant", "a\0nt"),
+        "table of noise": noise("photos.csv"),
+        "table as a folder": folder_instead("photos.csv"),
+        "table missing": remove("photos.csv"),
+        "a mask cut": cut("masks/3.png"),
+        "a mask missing": remove("masks/3.png"),
+        "a mask of another size": picture("masks/3.png", (16, 16)).says("16x16"),
+        "a photo of another size": picture("ant/1.jpg", (4, 4)),
+        "a photo missing": remove("ant/1.jpg"),
+        "a photo more": new_file("ant/9.jpg").says(r"no row for 1 of 17 .*ant/9\.jpg"),
+        "a photo's name is no UTF-8": no_utf8("ant/1.jpg").says("not UTF-8"),
+    },
     "flat": {
         "a photo empty": empty("ant_1.JPEG"),
         "a photo as a folder": folder_instead("ant_1.JPEG").says(None),
@@ -384,6 +402,7 @@ TABLES = {
     "awa2": [A + f"{name}.txt" for name in ("classes", "predicates", "predicate-matrix-binary")],
     "funnybirds": ["classes.json", "parts.json", "dataset_train.json"],
     "folders": ["table.csv", "classes.txt"],
+    "own table": ["photos.csv"],
 }
 for layout, tables in TABLES.items():
     CASES[layout] |= {f"{table} with a mark": marked(table).says(None) for table in tables}
