@@ -218,9 +218,9 @@ def _below(cells: Cells, row: int, column: str, folder: Path) -> str:
     """A path below the folder as the table gives it, in the form :func:`.nfc`; empty if it is not below."""
     cell = cells.columns[column][row]
     path = PurePath(cell)
-    for top in (folder.absolute(), folder.resolve()):
-        if path.is_absolute() and path.is_relative_to(top):
-            path = path.relative_to(top)
+    if path.is_absolute():
+        tops = [top for top in (folder.absolute(), folder.resolve()) if path.is_relative_to(top)]
+        path = path.relative_to(tops[0]) if tops else path
     if (not cell and column == "image") or path.is_absolute() or ".." in path.parts:
         cells.wrong(row, column, f"a path below {folder}")
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -67,7 +68,7 @@ def finite(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if np.isfinite(number) else None
+    return number if math.isfinite(number) else None
 
 
 def read_csv(path: Path, problems: Problems) -> Cells:

@@ -202,9 +202,11 @@ class TestColumns:
 
 class TestFiles:
     @pytest.mark.parametrize("delimiter", [";", "\t"])
-    def test_delimiters(self, tmp_path, delimiter):
+    def test_delimiters_and_paths(self, tmp_path, delimiter):
         root = make_folders(tmp_path / "r", {"": 4})
-        rows = [[f"{name}/{i}.jpg", "0 1 2 3"] for name in ("ant", "bee") for i in range(4)]
+        rows = [[f"./ant/{i}.jpg", "0 1 2 3"] for i in range(4)] + [
+            [str(root / f"bee/{i}.jpg"), "0 1 2 3"] for i in range(4)
+        ]
         write_table(root / "photos.csv", ["image", "box"], rows, delimiter)
         assert own(root).photos.table.boxes.tolist() == [[0, 1, 2, 3]] * 8
 
