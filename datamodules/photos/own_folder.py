@@ -217,10 +217,11 @@ def _find(root: str, layout: Layout, parts: bool) -> Path:
         hint = (
             [place for place in below if split_folders(place)]
             or [place for place in below if len(visible_folders(place)) > 1]
-            or ([above.parent] if above.name in split_folders(above.parent) else [above])
+            or ([above.parent] if above.name in split_folders(above.parent) else [])
+            or ([above] if _holds_images(folder) else [])
         )
         raise FileNotFoundError(
-            f"Expected argument `root` to hold class folders, but {folder} holds {holds}.{_use(hint)}"
+            f"Expected argument `root` to hold class folders, at least 2, but {folder} holds {holds}.{_use(hint)}"
         )
     return folder
 

@@ -289,6 +289,13 @@ class TestTooDeepOrTooFew:
                 check(data)
         assert len(data.dataset("test")) == 2  # such as test images of a model that knows other classes, too
 
+    def test_only_a_folder_of_photos_points_to_the_one_above(self, tmp_path):
+        root = make_folders(tmp_path / "root", {"": 2}, ("ant",))
+        with pytest.raises(FileNotFoundError, match=r"class folders, at least 2, but .*root holds ant\.$"):
+            folder(root).prepare_data()
+        with pytest.raises(FileNotFoundError, match=rf"holds no folders\. Use `root: {root}`"):
+            folder(root / "ant").prepare_data()
+
     def test_two_encodings_of_one_name(self, tmp_path):
         names = ("caf\u00e9", "cafe\u0301")
         for layout, root in (
