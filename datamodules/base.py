@@ -202,6 +202,11 @@ class ImageDataModule(LightningDataModule, ABC):
         """The data set in results: the file or package of its data module, such as ``cub200``."""
         return type(self).__module__.removeprefix("protometry.datamodules.").split(".")[0]
 
+    @property
+    def display_name(self) -> str:
+        """The data in messages: the name of their class."""
+        return type(self).__name__
+
     def file_of(self, sample_id: str) -> Path | None:
         """The file of an image, None where images are not in files of their own."""
         return None

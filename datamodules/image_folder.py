@@ -140,6 +140,11 @@ class ImageFolder(PhotoDataModule):
         """The name of the folder, in results."""
         return f"{self.title} (own photos)" if self.title in WITH_PUBLISHED_NUMBERS else self.title
 
+    @property
+    def display_name(self) -> str:
+        """The name of the folder, in messages."""
+        return f"{self.title} ({type(self).__name__})"
+
     def setup(self, stage: str | None = None) -> None:
         """Read folders and table and make the split; a line says so if classes differ much in size."""
         known = bool(self._parts)

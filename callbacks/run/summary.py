@@ -130,7 +130,7 @@ def _about(trainer: Trainer, module: LightningModule) -> list[str]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     split = ", ".join(f"{group} {_short(count)}" for group, count in groups.items())
     return [
-        f"[bold]{type(module).__name__}[/] on [bold]{type(datamodule).__name__}[/]",
+        f"[bold]{type(module).__name__}[/] on [bold]{escape(datamodule.display_name)}[/]",
         f"units       {int(units.active.sum())} of kind {units.kind}, for {len(datamodule.class_names)} classes",
         f"parameters  {_short(sum(groups.values()))}: {split}",
         f"data        {', '.join(images)} images of {height} × {width} pixels",

@@ -79,6 +79,7 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
     found = {
         "schema": SCHEMA,
         "data": name,
+        "name": data.display_name,
         "dataset": data.dataset_name,
         "images": sum(entry["samples"] for split, entry in entries.items() if split != "projection"),
         "official_images": data.official_images,

@@ -70,7 +70,7 @@ def show_check(check: DataCheck) -> str:
     official = record["official_images"]
     known = {None: "no official total is known", record["images"]: "the official total"}
     total = known.get(official, f"of {official} in the official data set")
-    lines = [f"{record['data']}: {record['images']} images ({total}), {record['classes']} classes"]
+    lines = [f"{record['name']}: {record['images']} images ({total}), {record['classes']} classes"]
     lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
     for split, entry in record["splits"].items():
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"

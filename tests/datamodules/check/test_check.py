@@ -79,6 +79,7 @@ class TestFindings:
         found = check_data(data)
         assert "no training images: for `evaluate.py run --data`" in show_check(found)
         record = found.record
+        assert show_check(found).startswith("photos (ImageFolder): 16 images")
         assert list(record["splits"]) == ["test"]
         assert record["splits"]["test"]["per_class"] == {"min": 8, "max": 8}
 
