@@ -18,6 +18,7 @@ from protometry.command_line.messages import counted
 from protometry.command_line.user_path import expand_paths, user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.matching import Matched, match_classes, some
+from protometry.datamodules.photos.annotations import has_split
 from protometry.datamodules.photos.folders import split_folders
 from protometry.datamodules.splits import Split
 from protometry.run_folder.checkpoint_file import read_checkpoint
@@ -61,8 +62,8 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
 def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:
     """A data module to evaluate a model on that was trained on other data.
 
-    An image folder without ``train/``, ``val/`` and ``test/`` and without a ``scheme`` of its own is test data as a
-    whole.
+    An image folder without ``train/``, ``val/`` and ``test/``, without a table that divides its photos, and without a
+    ``scheme`` of its own is test data as a whole.
 
     Args:
         config: a yaml file with the key ``data``: its ``class_path`` and perhaps ``init_args``.
@@ -106,7 +107,8 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         raise ValueError(
             f"Expected `image_size` in {config} to be the model's, {list(image_size)}, but got {given}. Leave it out."
         )
-    if name == "ImageFolder" and not split_folders(user_path(str(arguments.get("root")))):
+    root = user_path(str(arguments.get("root")))
+    if name == "ImageFolder" and not (split_folders(root) or has_split(arguments.get("table"), root)):
         arguments.setdefault("scheme", "test")
     try:
         return kind(**arguments)

@@ -98,6 +98,19 @@ def find_table(table: str, folder: Path) -> Path:
     return path
 
 
+def has_split(table: str | None, folder: Path) -> bool:
+    """Whether there is a table that says how photos are divided.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it cannot be read.
+    """
+    if table is None:
+        return False
+    path = find_table(table, folder)
+    return "split" in READERS[path.suffix.lower()](path, Problems(str(path), "Fix the table.")).columns
+
+
 def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotations:
     """Read a table; whatever is wrong with its cells is noted.
 

@@ -206,6 +206,16 @@ class TestAttributes:
             for sample in (data.dataset(split)[i] for i in range(3)):
                 assert sample["labels"].tolist() == data.tables.class_concepts_binary[sample["label"]].tolist()
 
+    def test_classes_stay_the_labels_on_request(self, tmp_path):
+        table = write_attributes(tmp_path / "a.csv", {"bee": [0, 1, 0.5], "ant": [1, 0.25, 0]})
+        data = folder(make_folders(tmp_path / "root"), attribute_table=str(table), task="single")
+        assert data.class_names == ["ant", "bee"]
+        assert data.tables.class_concepts.tolist() == [[1, 0.25, 0], [0, 1, 0.5]]
+        sample = data.dataset("train")[0]
+        assert "labels" not in sample
+        assert sample["concepts"].tolist() == [[True, False, False], [False, True, True]][sample["label"]]
+        assert data.capabilities("train").missing("concepts_class") is None
+
     @pytest.mark.parametrize(
         ("rows", "match"),
         [

@@ -11,6 +11,7 @@ from PIL import Image
 from protometry.datamodules import Cub200, ImageFolder
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.check.report import show_check
+from protometry.datamodules.load import read_datamodule
 from protometry.datamodules.photos.polygons import polygon_mask
 from tests.cub_tree import add_image_labels
 from tests.photo_trees import make_folders, photo, write_attributes, write_table
@@ -379,3 +380,15 @@ class TestFaults:
             own(root, attribute_table=str(table)).prepare_data()
         with pytest.raises(ValueError, match="Expected attributes for `task: attributes`, but got none"):
             own(root, table=None, task="attributes").prepare_data()
+
+
+HALVES = {"split": lambda i: "test" if i % 8 else "train"}
+
+
+@pytest.mark.parametrize(("columns", "scheme"), [(HALVES, "auto"), ({}, "test")])
+def test_other_data_are_divided_as_their_table_says(photos, tmp_path, columns, scheme):
+    """For the evaluation of a model trained on other data, which without a word takes all photos for the test."""
+    root = photos(**columns)
+    init = {"root": str(root), "table": "photos.csv"}
+    (tmp_path / "data.yaml").write_text(json.dumps({"data": {"class_path": "ImageFolder", "init_args": init}}))
+    assert read_datamodule(tmp_path / "data.yaml", (32, 32)).scheme == scheme
