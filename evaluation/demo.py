@@ -12,7 +12,7 @@ from protometry.command_line.user_path import shown, user_path
 from protometry.run_folder.layout import EVALUATION, LAST, REPORT
 
 RUN = Path(__file__).parent / "trained_quickstart"  # the quick start of the README, with seed 0
-SUITE = "general,compactness,alignment/on_object"
+SUITE = ["general", "compactness", "alignment/on_object"]
 IMAGES, PAGES = 100, {"images": 6, "units": 24, "classes": 3, "errors": 10}  # few, for an answer in seconds
 
 
@@ -34,16 +34,28 @@ def demo(out: str = "protometry-demo", show: bool = True) -> Path:
     if not page.is_file():
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"Expected {folder} to be a new folder, but it holds files. Choose another `out`.")
-        from protometry.reports.limits import Limits
-        from protometry.scripts.evaluate import report, run
-
-        shutil.copytree(RUN, folder, dirs_exist_ok=True)
-        run(str(folder / LAST), SUITE, limit=IMAGES, report=False)
-        report(str(folder / LAST), output=str(page.parent), limits=Limits(**PAGES))
+        _make(folder)
     print(f"a whole evaluation: protometry evaluate run --ckpt_path {shown(folder / LAST)}")
     if show:
         webbrowser.open(page.resolve().as_uri())
     return page
+
+
+def _make(folder: Path) -> None:
+    """Copy the run, and evaluate it."""
+    from protometry.callbacks import Interpretability
+    from protometry.evaluation.evaluate import evaluate
+    from protometry.evaluation.hardware import Hardware
+    from protometry.evaluation.request import Request
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.reports.html import build_report
+    from protometry.reports.limits import Limits
+
+    shutil.copytree(RUN, folder, dirs_exist_ok=True)
+    trained = TrainedModel(folder / LAST)
+    evaluate(Request(trained, Interpretability(SUITE), limit=IMAGES), Hardware())
+    explained, files = trained.evaluated(folder / EVALUATION)
+    print(f"report: {build_report(explained, files, folder / EVALUATION / REPORT, Limits(**PAGES))}")
 
 
 def main(args: list[str] | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protometry.datamodules.load import load_datamodule
+    from protometry.evaluation.demo import demo
     from protometry.evaluation.exported_model import export
     from protometry.evaluation.photo_explainer import PhotoExplainer
     from protometry.lightning_modules.load import load_model
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from protometry.reports.tables.paired_comparison import compare_evaluations as compare
     from protometry.scripts.evaluate import run as evaluate
 
-__all__ = ["PhotoExplainer", "compare", "evaluate", "explain", "export", "load_datamodule", "load_model"]
+__all__ = ["PhotoExplainer", "compare", "demo", "evaluate", "explain", "export", "load_datamodule", "load_model"]
 
 _PLACES = {
     "PhotoExplainer": ("protometry.evaluation.photo_explainer", "PhotoExplainer"),
     "compare": ("protometry.reports.tables.paired_comparison", "compare_evaluations"),
+    "demo": ("protometry.evaluation.demo", "demo"),
     "evaluate": ("protometry.scripts.evaluate", "run"),
     "explain": ("protometry.reports.explained_figure", "explain"),
     "export": ("protometry.evaluation.exported_model", "export"),

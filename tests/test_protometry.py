@@ -41,7 +41,7 @@ def test_an_unknown_command_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(monkeypatch, "tain")
     assert (
-        "one of the commands train, evaluate, export, datamodules, backbones, studies, sweeps, but got 'tain'"
+        "one of the commands demo, train, evaluate, export, push, datamodules, backbones, studies, sweeps, but got 'tain'"
         in capsys.readouterr().err
     )
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import math
 import re
+from importlib.metadata import version
 from typing import Any, Literal, get_args
 
-import albumentations as A
 import cv2
 import numpy as np
 import torch
 from torch import Tensor
 
 from protometry.datamodules.arguments import check_choice
-from protometry.datamodules.transforms.photo import transform_seed
+from protometry.datamodules.transforms.photo import composed, transform_seed
 
 ContinuityVariant = Literal["paper", "quanproto", "identity"]
 
@@ -73,6 +73,8 @@ def colour_steps() -> list[Any]:
 
     One step each, because a single ``ColorJitter`` shuffles the order.
     """
+    import albumentations as A
+
     neutral = {"brightness": (1.0, 1.0), "contrast": (1.0, 1.0), "saturation": (1.0, 1.0), "hue": (0.0, 0.0)}
     changes = {"brightness": 1.125, "contrast": 1.125, "saturation": 1.125, "hue": 0.05}
     return [A.ColorJitter(**neutral | {name: (value, value)}, p=1.0) for name, value in changes.items()]
@@ -84,6 +86,8 @@ def damage_steps(variant: Literal["paper", "quanproto"]) -> list[Any]:
     In RGB order the encoder would take red for blue, which moves pixels by 2 grey levels on average. Noise and blur
     treat channels alike. The JPEG step rounds to 8 bits, as the codec needs.
     """
+    import albumentations as A
+
     sd = _NOISE_SD[variant]
     noise = {"mean_range": (0.0, 0.0), "per_channel": True, "noise_scale_factor": 1.0}
     return [
@@ -94,8 +98,8 @@ def damage_steps(variant: Literal["paper", "quanproto"]) -> list[Any]:
 
 
 @functools.cache
-def _pipelines(variant: Literal["paper", "quanproto"]) -> tuple[A.Compose, A.Compose]:
-    return A.Compose(colour_steps(), strict=True), A.Compose(damage_steps(variant), strict=True)
+def _pipelines(variant: Literal["paper", "quanproto"]) -> tuple[Any, Any]:
+    return composed(colour_steps()), composed(damage_steps(variant))
 
 
 def codec_versions() -> dict[str, str]:
@@ -111,4 +115,4 @@ def codec_versions() -> dict[str, str]:
     jpeg = re.search(r"^\s*JPEG:\s*(.+)$", cv2.getBuildInformation(), flags=re.MULTILINE)
     if jpeg is None or jpeg[1].strip() == "NO":
         raise ValueError("Expected OpenCV to be built with JPEG, but it is not. Install `opencv-python-headless`.")
-    return {"albumentations": A.__version__, "opencv": cv2.__version__, "jpeg": jpeg[1].strip()}
+    return {"albumentations": version("albumentations"), "opencv": cv2.__version__, "jpeg": jpeg[1].strip()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-import albumentations as A
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +90,7 @@ class PhotoTransform:
         self.size, self.geometry, self.crop = size, geometry, crop
         self.resize_filter: ResizeFilter = "area" if variant == "paper" else "linear"
         self.random = augmentation != "none"
-        self._compose = A.Compose(augmentation_steps(augmentation, variant), strict=True)
+        self._compose = composed(augmentation_steps(augmentation, variant)) if self.random else None
 
     def __call__(self, photo: Photo, seed: int | None = None) -> Photo:
         """Transform one photo.
@@ -133,7 +132,7 @@ class PhotoTransform:
         placement = place((bottom - top, right - left), self.size, self.geometry)
         placement = placement.moved(top, left)
         image = placement.image(photo.image, self.resize_filter)
-        if self.random:
+        if self._compose is not None:
             if seed is None:
                 raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
             self._compose.set_random_seed(seed)
@@ -152,6 +151,13 @@ class PhotoTransform:
         return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
 
 
+def composed(steps: list[Any]) -> Any:
+    """Random steps as one function of ``image``, whose unknown arguments are an error."""
+    from albumentations import Compose  # takes half a second to import, which a single photo does without
+
+    return Compose(steps, strict=True)
+
+
 def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "paper") -> list[Any]:
     """The random steps of a training preset, applied after the resize (cheaper, and the same for all photo sizes).
 
@@ -164,6 +170,8 @@ def augmentation_steps(augmentation: Augmentation, variant: PhotoVariant = "pape
         variant: ``paper`` has the perspective with probability .5, and repeats the edge of the photo beyond it;
             ``quanproto``, as their published code, always has it, and repeats the whole photo.
     """
+    import albumentations as A
+
     border_mode, probability = (cv2.BORDER_WRAP, 1.0) if variant == "quanproto" else (cv2.BORDER_REPLICATE, 0.5)
     geometric = [
         A.HorizontalFlip(p=0.5),

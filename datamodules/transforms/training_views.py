@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
-import albumentations as A
 import torch
 from torch import Tensor
 
-from protometry.datamodules.transforms.photo import transform_seed
+from protometry.datamodules.transforms.photo import composed, transform_seed
 
 
 def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
@@ -32,14 +32,16 @@ def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tu
 
 
 @functools.cache
-def _colour_augmentation() -> A.Compose:
+def _colour_augmentation() -> Any:
+    import albumentations as A
+
     factors = (0.75, 1.25)
     steps = [
         A.ColorJitter(brightness=factors, contrast=factors, saturation=factors, hue=(-0.05, 0.05), p=1.0),
         A.Posterize(num_bits=(2, 8), p=1.0),
         A.Blur(blur_limit=(3, 3), p=0.5),
     ]
-    return A.Compose(steps, strict=True)
+    return composed(steps)
 
 
 def _view(pixels: Tensor, seed: int) -> Tensor:

@@ -23,7 +23,7 @@ def test_the_demo_measures_and_opens_its_pages_once(tmp_path, monkeypatch):
     page = tmp_path / "protometry-demo/evaluation/report/index.html"
     assert opened == [page.as_uri()]
     assert read_metrics(page.parents[1] / "metrics.json").metrics["general/accuracy"].value > 0.95
-    monkeypatch.setattr("protometry.scripts.evaluate.run", None)
+    monkeypatch.setattr("protometry.evaluation.demo._make", None)
     main([])
     assert len(opened) == 2
     (tmp_path / "theirs").mkdir()

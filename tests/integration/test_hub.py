@@ -17,7 +17,11 @@ def hub(tmp_path):
     """What runs Python against the hub, and the files there."""
     with loopback_hub() as (address, files):
         settings = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), "HF_TOKEN": "hf_none"}
-        settings |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+        settings |= {
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
 
         def python(*arguments):
             command = [sys.executable, *arguments]
