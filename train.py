@@ -13,6 +13,7 @@ COMMANDS = {
 if __name__ == "__main__":
     look_at_names(COMMANDS)  # before the imports below, which take seconds
 
+import sys
 from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
@@ -38,6 +39,8 @@ from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule
 from protometry.evaluation.evaluate import after_fit
 from protometry.lightning_modules import InterpretableModule, load_released
+from protometry.lightning_modules.backbones import BackboneOptions
+from protometry.lightning_modules.phases import PhaseOverride
 from protometry.run_folder.checkpoint_file import REMEDY, read_checkpoint
 from protometry.run_folder.checkpoint_schema import Resumable
 from protometry.run_folder.folder import (
@@ -107,8 +110,23 @@ class RunTrainer(Trainer):
         print(f"checkpoint: {shown(file)}\nevaluate it: python evaluate.py run --ckpt_path {shown(file)}")
 
 
+NESTED_HELP = {  # request -> flags that it is about, and what they set
+    "--model.backbone.help": ("--model.backbone", BackboneOptions),
+    "--model.phases.help": ("--model.phases.NAME", PhaseOverride),
+}
+
+
 class TrainParser(StrictParser, LightningArgumentParser):
     """The parser of a training run."""
+
+    def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
+        """Parse a command line, or show the help for a group of settings, which the model's class hides."""
+        for request, (flag, kind) in NESTED_HELP.items():
+            if request in (args or sys.argv[1:]):
+                parser = StrictParser(prog="train.py fit")
+                parser.add_argument(flag, type=kind)
+                parser.parse_args([f"{flag}.help"])
+        return super().parse_args(args, *more, **options)
 
     def seed_of_data(self, seed_everything: int, data: Any) -> int:
         """The seed of the run, which the data share; a different one for the data is refused."""

@@ -42,17 +42,29 @@ _STATISTICS = {
 
 
 class BackboneOptions(TypedDict):
-    """The description of a backbone as plain data, parsed from yaml and stored in checkpoints."""
+    """The description of a backbone as plain data, parsed from yaml and stored in checkpoints.
 
-    name: NotRequired[str]  # one of BackboneName, "timm/NAME" or "torchvision/NAME"
-    class_path: NotRequired[str]  # instead of a name: a module from images to (B, D, h, w), such as my_package.MyNet
-    init_args: NotRequired[dict[str, Any]]  # of that module, or of the network of timm or torchvision
-    weights: NotRequired[str | None]  # null, a file, a torchvision enum name, or "pretrained" for timm's own
-    output_stride: NotRequired[int | None]  # pixels per cell: strides beyond it become dilation
-    strides: NotRequired[Strides]  # "reduced": ResNets, one cell per 8 pixels; 13, 26: ConvNeXt, cells at 224 pixels
-    until: NotRequired[str | None]  # the last layer kept, such as "layer2", "features.6" or "blocks.8"; null keeps all
-    width: NotRequired[int]  # BagNets: channels of the stem, a multiple of 16; all others are in proportion
-    normalization: NotRequired[Normalization]  # by default what the weights of the network expect
+    Args:
+        name: a network of ours (``protometry backbones`` lists them), ``timm/NAME`` or ``torchvision/NAME``.
+        class_path: instead of a name, a module from images to features (B, D, h, w), such as ``my_package.MyNet``.
+        init_args: of that module, or of the network of timm or torchvision.
+        weights: null, a file, an enum name of torchvision, or ``pretrained`` for timm's own.
+        output_stride: pixels per cell; strides beyond it become dilation.
+        strides: ``reduced``: of ResNets, one cell per 8 pixels; 13 or 26: of ConvNeXt, cells at 224 pixels.
+        until: the last layer kept, such as ``layer2``, ``features.6`` or ``blocks.8``; null keeps all.
+        width: of BagNets, channels of the stem, a multiple of 16; all others are in proportion.
+        normalization: of the input; by default what the weights of the network expect.
+    """
+
+    name: NotRequired[str]
+    class_path: NotRequired[str]
+    init_args: NotRequired[dict[str, Any]]
+    weights: NotRequired[str | None]
+    output_stride: NotRequired[int | None]
+    strides: NotRequired[Strides]
+    until: NotRequired[str | None]
+    width: NotRequired[int]
+    normalization: NotRequired[Normalization]
 
 
 class Normalize(nn.Module):

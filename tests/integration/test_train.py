@@ -254,3 +254,10 @@ def test_random_weights_are_never_scored(subcommand, tmp_path):
     args = [subcommand, *fit_args(tmp_path / "run")[1:]]
     with pytest.raises(ValueError, match="Expected argument `ckpt_path` to name a checkpoint"):
         train.main(args)
+
+
+@pytest.mark.parametrize(("request_", "flag"), [("backbone", "backbone.until"), ("phases", "phases.NAME.epochs")])
+def test_groups_of_settings_have_a_help_of_their_own(request_, flag, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        train.main(["fit", "--model", "ProtoPNet", f"--model.{request_}.help"])
+    assert f"--model.{flag}" in capsys.readouterr().out
