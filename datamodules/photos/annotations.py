@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -12,7 +14,6 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
-from protometry.command_line.messages import did_you_mean
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.photos.cells import KINDS, Cells, read_csv, read_parquet
 from protometry.datamodules.photos.class_attributes import PhotoAttributes
@@ -30,7 +31,14 @@ PART, ATTRIBUTE, CERTAINTY = PREFIXES = ("part:", "attribute:", "certainty:")
 PRESENT = {"": 0, "0": 0, "1": 1, "0.0": 0, "1.0": 1}  # Parquet may hold numbers with a point
 CERTAINTIES = {f"{number}{end}": number for number in range(5) for end in ("", ".0")}
 DEFINITELY = 4
-OTHER_WORDS = {"class": "label", "classes": "labels", "file": "image", "filename": "image", "path": "image"}
+OTHER_WORDS = {
+    "class": "label",
+    "classes": "labels",
+    "bbox": "box",
+    "file": "image",
+    "filename": "image",
+    "path": "image",
+}
 
 
 @dataclass(frozen=True)
@@ -191,9 +199,8 @@ def _known_columns(cells: Cells) -> Cells:
         problems.wrong(f"{name} has no rows")
     unknown = [column for column in columns if column not in COLUMNS and not column.startswith(PREFIXES)]
     for column in unknown:
-        meant = OTHER_WORDS.get(column.lower().replace("_", ""), column)
-        if hint := did_you_mean(meant, {*COLUMNS, *PREFIXES} - set(CORNERS)):
-            problems.wrong(f"{name}: there is no column `{column}`.{hint}")
+        if meant := _meant(column, cells.columns):
+            problems.wrong(f"{name}: there is no column `{column}`. Did you mean `{meant}`?")
         columns.pop(column)
     for column in columns:
         if column in PREFIXES:
@@ -208,6 +215,17 @@ def _known_columns(cells: Cells) -> Cells:
     if unknown:
         rank_zero_info(f"{name}: columns {first_few(unknown)} are not used.")
     return replace(cells, columns=columns)
+
+
+def _meant(column: str, present: Collection[str]) -> str:
+    """The column that an unknown one seems to stand for, empty if none does."""
+    absent = [name for name in COLUMNS if name not in present and name not in CORNERS]
+    if (word := OTHER_WORDS.get(column.lower())) in absent:
+        return str(word)
+    for prefix in PREFIXES:
+        if re.match(prefix.replace(":", "[ _.-]"), column, re.IGNORECASE):
+            return f"{prefix}{column[len(prefix) :]}"
+    return "".join(get_close_matches(column.lower(), absent, n=1, cutoff=0.8))
 
 
 def _incomplete(cells: Cells) -> dict[str, str]:

@@ -148,6 +148,18 @@ class TestColumns:
         assert sum(map(len, parts)) == 4
         assert len(parts[0]) >= 1
 
+    def test_other_columns_are_left_out_with_a_line(self, photos, caplog):
+        columns = {
+            "label": lambda i: "fly" if i % 2 else "bug",
+            "class": str,
+            "label_id": str,
+            "path": str,
+            "image_id": str,
+        }
+        with caplog.at_level("INFO"):
+            assert own(photos(**columns)).class_names == ["bug", "fly"]
+        assert "photos.csv: columns class, label_id, path, image_id are not used." in caplog.text
+
     def test_incomplete_boxes_are_not_used(self, photos):
         data = own(photos(box=lambda i: "0 0 9 9" if i > 2 else "", part__eye=lambda i: "3 4" if i else ""))
         reason = "photos.csv has no box for 3 of 16 photos, such as line 2"
@@ -320,8 +332,9 @@ class TestFaults:
                 {"label": lambda i: "fly" if i else ""},
                 "column `label`: expected the class of the photo, but got nothing",
             ),
-            ({"lable": lambda i: "fly"}, "no column `lable`.* Did you mean 'label'"),
-            ({"class": lambda i: "fly"}, "no column `class`.* Did you mean 'label'"),
+            ({"lable": lambda i: "fly"}, "no column `lable`.* Did you mean `label`"),
+            ({"Part_eye": lambda i: ""}, "Did you mean `part:eye`"),
+            ({"class": lambda i: "fly"}, "no column `class`.* Did you mean `label`"),
             ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
             ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
         ],
