@@ -79,7 +79,7 @@ class AnnotatedDataset(AttributedDataset):
             return
         voters = train_rows if len(train_rows) else np.arange(len(self.table.files))
         classes = self._classes
-        if classes is None and self._attributes is not None and self.found.several is None:
+        if classes is None and self._attributes is not None and not self.label_names:
             classes = self._attributes.of_classes(self.table.labels, voters, len(self.table.class_names))
         if classes is not None:
             self.tables = class_tables(classes)

@@ -212,6 +212,19 @@ class TestColumns:
         with pytest.raises(ValueError, match=r"one class each for `attribute_table`, but the `table` has .* `labels`"):
             own(root, attribute_table=str(table)).setup()
 
+    def test_several_labels_and_attributes(self, photos):
+        """With another task, the first of several labels is the class."""
+        root = photos(
+            labels=lambda i: ("fly", "bug; fly")[i % 2], attribute__a=lambda i: i % 2, attribute__b=lambda i: 1
+        )
+        data = own(root).photos
+        assert data.tables.class_concepts is None
+        assert data[1]["concepts"].tolist() == [True, True]
+        by_class = own(root, task="attributes", concept_level="class").photos
+        assert (by_class.class_names, by_class.table.class_names) == (["a", "b"], ["bug", "fly"])
+        assert [by_class[i]["labels"].tolist() for i in range(2)] == [[False, True], [True, True]]
+        assert own(root, task="single").photos.class_names == ["bug", "fly"]
+
 
 class TestFiles:
     @pytest.mark.parametrize("delimiter", [";", "\t"])
