@@ -17,8 +17,8 @@ from protometry.command_line.former_names import with_current_names
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import expand_paths, user_path
 from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.image_folder.annotations import has_split
 from protometry.datamodules.matching import Matched, match_classes, some
-from protometry.datamodules.photos.annotations import has_split
 from protometry.datamodules.photos.folders import split_folders
 from protometry.datamodules.splits import Split
 from protometry.run_folder.checkpoint_file import read_checkpoint

@@ -22,10 +22,9 @@ from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from protometry.lightning_modules.geometry import Geometry
-from protometry.lightning_modules.initial_weights import load_initial_weights
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
-from protometry.lightning_modules.training_data import data_of
+from protometry.lightning_modules.training_inputs import data_of, load_initial_weights
 from protometry.metrics.primitives.checks import check_at_least
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]

@@ -24,7 +24,7 @@ from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from protometry.lightning_modules.training_data import data_of
+from protometry.lightning_modules.training_inputs import data_of
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}

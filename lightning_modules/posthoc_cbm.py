@@ -20,7 +20,7 @@ from protometry.lightning_modules.heads.concept_bank import Examples, fit_concep
 from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.phases import Phase, PhasePlan
-from protometry.lightning_modules.training_data import data_of, refuse_unfit_concepts
+from protometry.lightning_modules.training_inputs import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]

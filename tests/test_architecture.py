@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, str] = {
     "metrics.primitives.boxes metrics.primitives.checks metrics.primitives.intersection_over_union "
     "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation",
     "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
-    "lightning_modules.training_data "
+    "lightning_modules.training_inputs "
     "lightning_modules.phases lightning_modules.backbones.kept_features explanations metrics datamodules.base "
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part

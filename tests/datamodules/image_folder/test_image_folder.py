@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from protometry.datamodules.check.check import check_data
-from protometry.datamodules.image_folder import WITH_PUBLISHED_NUMBERS, ImageFolder, ImageFolderDataset
+from protometry.datamodules.image_folder.data_module import WITH_PUBLISHED_NUMBERS, ImageFolder, ImageFolderDataset
+from protometry.datamodules.image_folder.own_folder import read_classes
 from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.folders import images_below, visible_folders
-from protometry.datamodules.photos.own_folder import read_classes
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.views import Stratified
 from tests.photo_trees import make_flat, make_folders, photo, write_attributes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def folder(root, **options):

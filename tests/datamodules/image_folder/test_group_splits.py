@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from protometry.datamodules.group_splits import cv70_of_groups, official_of_groups
+from protometry.datamodules.image_folder.group_splits import cv70_of_groups, official_of_groups
 from tests.datamodules.test_splits import population
 
 

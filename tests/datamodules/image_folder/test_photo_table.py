@@ -253,7 +253,7 @@ class TestFiles:
         assert data.table.boxes[[0, 8]].tolist() == [[0, 1, 2.5, 11], [0, 1, 2.5, 3]]
         assert data.table.points[0].tolist() == [[1.5, 2]]
         assert data.own.certainty[:2].tolist() == [[4], [0]]
-        monkeypatch.setattr("protometry.datamodules.photos.cells.find_spec", lambda name: None)
+        monkeypatch.setattr("protometry.datamodules.image_folder.cells.find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"the package pyarrow for photos\.parquet\. Install"):
             _ = own(root, table="photos.parquet").photos
 

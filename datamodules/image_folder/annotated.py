@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protometry.datamodules.photos.annotations import Annotations
+from protometry.datamodules.image_folder.annotations import Annotations
 from protometry.datamodules.photos.class_attributes import (
     AttributedDataset,
     ClassAttributes,

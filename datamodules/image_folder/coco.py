@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from protometry.datamodules.photos.cells import Cells
+from protometry.datamodules.image_folder.cells import Cells
 from protometry.datamodules.photos.files import SAVE_AGAIN, read_text
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc

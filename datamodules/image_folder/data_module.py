@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.arguments import check_choice
-from protometry.datamodules.group_splits import cv70_of_groups, official_of_groups
-from protometry.datamodules.photos.annotated import AnnotatedDataset, ConceptLevel, Task
+from protometry.datamodules.image_folder.annotated import AnnotatedDataset, ConceptLevel, Task
+from protometry.datamodules.image_folder.group_splits import cv70_of_groups, official_of_groups
+from protometry.datamodules.image_folder.own_folder import REMEDY, Layout, own_photos
 from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.folders import PARTS
-from protometry.datamodules.photos.own_folder import REMEDY, Layout, own_photos
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.transforms.photo import Crop, PhotoTransform
 
@@ -85,7 +85,7 @@ class ImageFolder(PhotoDataModule):
             as ``wnid name``; without it they are sorted.
         attribute_table: attributes of the classes, see
             :func:`protometry.datamodules.photos.class_attributes.read_attribute_table`.
-        table: says more of each photo, a file as in :mod:`protometry.datamodules.photos.annotations`, also below
+        table: says more of each photo, a file as in :mod:`protometry.datamodules.image_folder.annotations`, also below
             ``root``.
         task: ``attributes`` (multilabel) or ``single`` (which class it is); None takes the attributes if there is an
             ``attribute_table`` and no ``table``, several classes if the table has a column ``labels``, else the class.

@@ -15,9 +15,9 @@ from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from protometry.command_line.user_path import user_path
-from protometry.datamodules.photos.cells import KINDS, Cells, read_csv, read_parquet
+from protometry.datamodules.image_folder.cells import KINDS, Cells, read_csv, read_parquet
+from protometry.datamodules.image_folder.coco import read_coco
 from protometry.datamodules.photos.class_attributes import PhotoAttributes
-from protometry.datamodules.photos.coco import read_coco
 from protometry.datamodules.photos.folders import EXTENSIONS, PARTS
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc

@@ -11,7 +11,12 @@ import numpy as np
 
 from protometry.command_line.messages import did_you_mean
 from protometry.command_line.user_path import user_path
-from protometry.datamodules.photos.annotations import Annotations, compare_with_photos, find_table, read_annotations
+from protometry.datamodules.image_folder.annotations import (
+    Annotations,
+    compare_with_photos,
+    find_table,
+    read_annotations,
+)
 from protometry.datamodules.photos.dataset import PhotoTable
 from protometry.datamodules.photos.files import SAVE_AGAIN, folders_below, on_disk, read_text
 from protometry.datamodules.photos.folders import (
