@@ -29,7 +29,7 @@ from protometry.callbacks.phases.pruning import ignore_silent, prune
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
-from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
+from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches, typical_patches
 from protometry.callbacks.trainer_parts import callbacks_of, model_of
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
@@ -38,6 +38,7 @@ Action = Callable[[Trainer, LightningModule], dict[str, float]]
 ACTIONS: dict[str, Action] = {
     "sample_patches": sample_patches,
     "spread_patches": spread_patches,
+    "typical_patches": typical_patches,
     "project": project,
     "project_distinct": partial(project, distinct=True),
     "prune": prune,

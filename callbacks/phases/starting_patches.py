@@ -1,4 +1,4 @@
-"""Prototypes that start as latent patches of training images: random ones, or far from each other."""
+"""Prototypes that start as latent patches of training images: random ones, or typical ones far from each other."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from lightning import LightningModule, Trainer
 from torch import Tensor
+from torch.nn import functional as F
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
@@ -16,6 +17,7 @@ from protometry.lightning_modules.contract import Projectable
 
 AT_ONCE = 32  # images per forward
 IMAGES_PER_CLASS = 20  # whose patches a class chooses from
+TYPICAL = 0.05  # share of the patches of a class that are typical of it
 
 
 @torch.no_grad()
@@ -47,7 +49,6 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     return {"images": float(len(set(rows.tolist())))}
 
 
-@torch.no_grad()
 def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``spread_patches``: units become patches of images of their classes that are far from each other.
 
@@ -67,21 +68,47 @@ def spread_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
         TypeError: if the model has no prototypes, or the data are multilabel.
         ValueError: if a class has no training image.
     """
+    return _spread(trainer, module, "spread_patches")
+
+
+def typical_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``typical_patches``: as :func:`spread_patches`, but only among patches that are typical of their class.
+
+    Ours. Patches that are merely far from each other include what no other image shows. Here a class chooses from the
+    share ``TYPICAL`` of its patches with the largest :func:`typicality`.
+
+    Returns:
+        images, how many different ones were chosen.
+
+    Raises:
+        TypeError: if the model has no prototypes, or the data are multilabel.
+        ValueError: if a class has no training image, or there is one class only.
+    """
+    return _spread(trainer, module, "typical_patches")
+
+
+@torch.no_grad()
+def _spread(trainer: Trainer, module: LightningModule, action: str) -> dict[str, float]:
     if not isinstance(module, Projectable):
-        raise wrong_model(module, "spread_patches", "with prototypes")
+        raise wrong_model(module, action, "with prototypes")
     table = model_of(module).units()
     datamodule = datamodule_of(trainer)
     dataset = datamodule.dataset("projection")
     if datamodule.capabilities("projection").multi_label is True:
         raise TypeError(
-            "Expected images of one label each for the action 'spread_patches', but got "
-            f"{type(datamodule).__name__}, whose images have several."
+            f"Expected images of one label each for the action {action!r}, but got {type(datamodule).__name__}, whose "
+            "images have several."
         )
     rows, of_class = _images_by_class(dataset, table.owner.shape[1])
     latent = _latents(module, dataset, rows.tolist())
-    centre = latent.mean(dim=(0, 1))
-    of_patch = of_class.to(centre.device).repeat_interleave(latent.shape[1])
-    chosen = farthest_first(latent.flatten(0, 1), of_patch, centre, table.owner)
+    of_class = of_class.to(latent.device)
+    patches, of_patch = latent.flatten(0, 1), of_class.repeat_interleave(latent.shape[1])
+    candidates = torch.arange(len(patches), device=latent.device)
+    if action == "typical_patches":
+        most = int(table.owner.sum(dim=0).max())
+        candidates = most_typical(typicality(latent, of_class).flatten(), of_patch, TYPICAL, most)
+    centre = patches.mean(dim=0)
+    chosen = candidates[farthest_first(patches[candidates], of_patch[candidates], centre, table.owner)]
     image, cell = chosen // latent.shape[1], chosen % latent.shape[1]
     owned = table.owner.any(dim=1)
     _start(module, dataset, rows[image.cpu()], cell, latent[image, cell], owned)
@@ -114,6 +141,58 @@ def farthest_first(points: Tensor, groups: Tensor, start: Tensor, allowed: Tenso
         nearest[own] = torch.where(begun[own], torch.minimum(nearest[own], distance), distance)
         begun[own] = True
     return chosen
+
+
+def typicality(latent: Tensor, labels: Tensor) -> Tensor:
+    """How much nearer patches are to the other images of their class than to images of other classes.
+
+    With s(p, x) the largest cosine of patch p and a patch of image x, it is the mean of s(p, x) over the other images x
+    of the class minus its mean over as many images of other classes, evenly spaced in the order of the images.
+
+    Args:
+        latent: ``(n, c, D)`` float, c patches of each of n images.
+        labels: ``(n,)`` int64.
+
+    Returns:
+        ``(n, c)`` float, from -2 to 2; without another image of the class, minus the mean over other classes.
+
+    Raises:
+        ValueError: if all images are of one class.
+
+    Example:
+        >>> patches = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [0.0, 2.0]]])
+        >>> typicality(patches, torch.tensor([0, 0, 1]))[0]  # cos with the second image: 1 and 0.71; third: 0 and 1
+        tensor([ 1.0000, -0.2929])
+    """
+    unit = F.normalize(latent, dim=2)
+    typical = latent.new_empty(latent.shape[:2])
+    for label in sorted(set(labels.tolist())):
+        own, others = (labels == label).nonzero()[:, 0], (labels != label).nonzero()[:, 0]
+        if not len(others):
+            raise ValueError(
+                "Expected images of at least two classes, because a typical patch is one that other "
+                "classes lack, but got one."
+            )
+        others = others[torch.linspace(0, len(others) - 1, min(len(own), len(others))).long()]
+        nearest = torch.stack([(unit[own] @ unit[image].T).amax(dim=2) for image in [*own, *others]])
+        nearest[torch.arange(len(own)), torch.arange(len(own))] = 0  # every patch is in its own image
+        typical[own] = nearest[: len(own)].sum(dim=0) / max(1, len(own) - 1) - nearest[len(own) :].mean(dim=0)
+    return typical
+
+
+def most_typical(typical: Tensor, labels: Tensor, share: float, least: int = 1) -> Tensor:
+    """Indices of the patches of each class with the largest values: a share of them, and at least so many.
+
+    Example:
+        >>> most_typical(torch.tensor([0.1, 0.9, 0.5, 0.2, 0.7]), torch.tensor([0, 0, 1, 1, 1]), share=0.7)
+        tensor([1, 2, 4])
+    """
+    kept = []
+    for label in sorted(set(labels.tolist())):
+        own = (labels == label).nonzero()[:, 0]
+        count = min(max(least, int(share * len(own))), len(own))
+        kept.append(own[typical[own].topk(count).indices])
+    return torch.cat(kept).sort().values
 
 
 def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:

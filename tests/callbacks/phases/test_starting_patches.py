@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
-from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches
+from protometry.callbacks.phases.starting_patches import (
+    TYPICAL,
+    sample_patches,
+    spread_patches,
+    typical_patches,
+    typicality,
+)
 from protometry.lightning_modules import ProtoPool, ProtoTree
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
@@ -50,10 +56,10 @@ def test_training_mode_is_kept():
     assert all(part.training for part in model.modules())
 
 
-def spread(data, model):
+def spread(data, model, action=spread_patches):
     trainer = tiny_trainer()
     trainer.datamodule = data
-    return spread_patches(trainer, model)
+    return action(trainer, model)
 
 
 def pool_with_shared_prototypes():
@@ -94,6 +100,54 @@ def test_each_patch_is_the_farthest_of_its_classes_from_those_before(model):
         torch.testing.assert_close(after.vectors[unit], result, rtol=0, atol=1e-5)
         assert after.source.label[unit] == label
         taken.append((result, owner))
+
+
+def by_loops(patches, labels):
+    """Typicality of every patch, by its definition."""
+    similar = torch.nn.functional.cosine_similarity
+    typical = torch.zeros(patches.shape[:2])
+    for i, label in enumerate(labels):
+        same = [j for j in range(len(labels)) if labels[j] == label]
+        others = [j for j in range(len(labels)) if labels[j] != label]
+        number = min(len(same), len(others))
+        others = [others[k * (len(others) - 1) // max(1, number - 1)] for k in range(number)]
+        for cell, patch in enumerate(patches[i]):
+            near = [similar(patch[None], patches[j]).max().item() for j in range(len(labels))]
+            own = [near[j] for j in same if j != i]
+            typical[i, cell] = sum(own) / max(1, len(own)) - sum(near[j] for j in others) / number
+    return typical
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1], [0, 1, 1, 1, 1, 1, 2, 0], [3, 3, 3, 3, 1]])
+def test_typicality_is_nearness_to_the_class_less_nearness_to_others(labels):
+    patches = torch.randn(len(labels), 6, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(typicality(patches, torch.tensor(labels)), by_loops(patches, labels))
+
+
+def test_a_single_class_has_no_typical_patches():
+    with pytest.raises(ValueError, match="at least two classes"):
+        typicality(torch.rand(3, 4, 2), torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("per_class", "least"), [(2, 2), (5, 5)])  # a twentieth of 3 images of 16 cells are 2 patches
+def test_typical_prototypes_are_different_patches_among_the_most_typical(per_class, least):
+    data = tiny_birds()
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), prototypes_per_class=per_class, similarity="cosine")
+    spread(data, model, typical_patches)
+    batch = [data.dataset("projection")[row] for row in range(24)]
+    batch.sort(key=lambda sample: (int(sample["label"]), int(sample["sample_key"])))  # others are spaced in this order
+    with evaluation_mode(model), torch.no_grad():
+        latent = model(torch.stack([sample["image"] for sample in batch])).latent.flatten(2).transpose(1, 2)
+    labels, source = torch.tensor([int(sample["label"]) for sample in batch]), model.units().source
+    typical = typicality(latent, labels)
+    row = {int(sample["sample_key"]): index for index, sample in enumerate(batch)}
+    for unit, key in enumerate(source.sample_key.tolist()):
+        own = typical[labels == unit // per_class].flatten()
+        assert max(least, int(TYPICAL * len(own))) == per_class
+        value = typical[row[key], 4 * source.row[unit] + source.col[unit]]
+        assert value >= own.topk(per_class).values[-1] - 1e-5
+    places = zip(source.sample_key.tolist(), source.row.tolist(), source.col.tolist(), strict=True)
+    assert len(set(places)) == 8 * per_class
 
 
 def test_images_of_several_labels_are_refused():
