@@ -166,11 +166,15 @@ class ImageDataModule(LightningDataModule, ABC):
         Raises:
             ValueError: if an option is out of range.
         """
-        from protometry.datamodules.wrapped import WrappedDatasets
+        from protometry.datamodules.wrapped import GivenDatasets
 
-        data = WrappedDatasets(classes, **options)
-        sets = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "projection": projection_dataset}
-        data.given = {split: items for split, items in sets.items() if items is not None}
+        data = GivenDatasets(classes, **options)
+        data.given = {
+            "train": train_dataset,
+            "val": val_dataset,
+            "test": test_dataset,
+            "projection": projection_dataset,
+        }
         data.tables = tables or ClassTables()
         return data
 

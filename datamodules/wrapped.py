@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Protocol, cast
@@ -166,10 +167,7 @@ class WrappedDataset(ImageDataset):
 
 
 class WrappedDatasets(ImageDataModule):
-    """Loaders over map-style data sets; a subclass returns them in ``datasets``.
-
-    A run of a subclass in a module of its own can be resumed and evaluated from the command line. Instances made with
-    :meth:`.ImageDataModule.from_datasets` live as long as the program.
+    """Loaders over map-style data sets; a subclass in a module of its own returns them in ``datasets``.
 
     Args:
         classes: their names; by default ``classes`` of the training data, or the names of its feature ``label``
@@ -186,7 +184,6 @@ class WrappedDatasets(ImageDataModule):
     """
 
     tables = ClassTables()  # a property of the base; set for data with concepts or parts
-    given: Mapping[str, Items] | None = None
 
     def __init__(
         self,
@@ -199,27 +196,17 @@ class WrappedDatasets(ImageDataModule):
         self.classes, self.augmentation, self.geometry = classes, augmentation, geometry
         self._transform(augmentation)  # refuses unknown names
 
+    @abstractmethod
     def datasets(self) -> Mapping[str, Items | None]:
         """The data sets by split: ``train``, and perhaps ``val``, ``test`` and ``projection``.
 
         ``projection`` holds the training images without the random changes that ``train`` makes of them itself.
         """
-        if self.given is None:
-            raise ValueError(
-                f"Expected {type(self).__name__} to have data sets, but those of `ImageDataModule.from_datasets` are "
-                "not stored. Define a subclass of WrappedDatasets in a module of yours that returns them."
-            )
-        return self.given
 
     @cached_property
     def _datasets(self) -> dict[str, Items]:
         """The data sets that there are."""
         return {split: items for split, items in self.datasets().items() if items is not None}
-
-    @property
-    def dataset_name(self) -> str:
-        """The data set in results: the package of a subclass, or the class of the training data."""
-        return super().dataset_name if self.given is None else type(self.given["train"]).__name__
 
     @cached_property
     def class_names(self) -> list[str]:
@@ -289,6 +276,30 @@ class WrappedDatasets(ImageDataModule):
         """Which optional fields the first sample of the split has."""
         flags = {flag for name in self.dataset(split)[0] if name in FIELDS for flag in FIELDS[name].flags}
         return Capabilities(**dict.fromkeys(flags - {"concepts_class"}, True))
+
+
+class GivenDatasets(WrappedDatasets):
+    """Loaders over the data sets of :meth:`.ImageDataModule.from_datasets`, which live as long as the program."""
+
+    given: Mapping[str, Items | None] | None = None
+
+    def datasets(self) -> Mapping[str, Items | None]:
+        """The data sets by split.
+
+        Raises:
+            ValueError: if the data module was made of what a checkpoint stores.
+        """
+        if self.given is None:
+            raise ValueError(
+                "Expected data sets, but a run does not store those of `ImageDataModule.from_datasets`. Define a "
+                "subclass of WrappedDatasets in a module of yours that returns them, and train with it."
+            )
+        return self.given
+
+    @property
+    def dataset_name(self) -> str:
+        """The data set in results: the class of the training data."""
+        return type(self._datasets["train"]).__name__
 
 
 def pixels_of(image: Any) -> NDArray[np.uint8]:

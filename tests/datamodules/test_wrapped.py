@@ -209,8 +209,8 @@ def test_a_split_that_is_not_there():
     assert not data.has_validation
     with pytest.raises(ValueError, match="a data set `test`, but got train only"):
         data.test_dataloader()
-    with pytest.raises(ValueError, match="not stored"):
-        WrappedDatasets(**data.hparams).setup()
+    with pytest.raises(ValueError, match="a run does not store those"):
+        type(data)(**data.hparams).setup()
 
 
 class Foreign(LightningDataModule):
