@@ -62,7 +62,7 @@ def evaluate(
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
         findings = measure(request, hardware, other)
         _save(findings, folder, loggers, request.scores)
-        if request.report and findings.result["explainer"]:
+        if request.report:
             _write_pages(findings, folder, trained.path)
     return findings.result, folder
 
@@ -109,6 +109,9 @@ def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], scores: F
 
 @rank_zero_only
 def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
+    if not findings.result["explainer"]:
+        print(f"no pages: the suite explains nothing; `evaluate.py report --ckpt_path {shown(checkpoint)}` writes them")
+        return
     if findings.no_pages:
         print(f"no pages: {findings.no_pages}")
         return

@@ -53,7 +53,7 @@ def export_run(trained: TrainedModel, folder: Path) -> None:
     """The same for a checkpoint, with its training and its results on the card."""
     with new_folder(folder) as unfinished:
         training = recorded_training(trained.path, trained.checkpoint)
-        _write(trained.explained(size=_SMALL), unfinished, training, trained.result())
+        _write(trained.explained(size=_SMALL), unfinished, training, trained.result(of_equal=True))
 
 
 def _write(

@@ -105,12 +105,16 @@ class TrainedModel:
             return explained_of(self.path, self.model(inference), explainer, size)
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
-    def result(self) -> Result | None:
-        """The preferred evaluation of this checkpoint on the data of its run, if there is one."""
-        for result in evaluations(self.run_folder):
-            if self.identity == {"checkpoint": result.checkpoint, "step": result.step} and not result.other_data:
-                return result
-        return None
+    def result(self, of_equal: bool = False) -> Result | None:
+        """The preferred evaluation of this checkpoint on the data of its run, if there is one.
+
+        Args:
+            of_equal: also of the other checkpoint, if it was written at the same step.
+        """
+        own = [result for result in evaluations(self.run_folder) if not result.other_data]
+        of_this = [r for r in own if self.identity == {"checkpoint": r.checkpoint, "step": r.step}]
+        equal = [r for r in own if of_equal and r.step == self.identity["step"]]
+        return next(iter(of_this + equal), None)
 
     def chosen_evaluation(self) -> Path:
         """The folder of the preferred evaluation of this checkpoint on the data of its run.

@@ -96,5 +96,7 @@ def make_app(model: str) -> Starlette:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python examples/service.py MODEL_FOLDER [PORT]")
     folder, *port = sys.argv[1:]
     uvicorn.run(make_app(folder), host="127.0.0.1", port=int(port[0]) if port else 8000)

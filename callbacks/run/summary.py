@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from itertools import accumulate
 from pathlib import Path
@@ -103,7 +104,9 @@ def evaluate_command(trainer: Trainer, command: str = "run") -> str:
     packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
     allowed = f" --allow_classes {','.join(packages)}" if packages else ""
     path = shown(cast(RunCheckpoint, callback_of(trainer, RunCheckpoint)).best_or_last(trainer))
-    return f"python evaluate.py {command} --ckpt_path {shlex.quote(path)}{allowed}"
+    as_package = Path(sys.argv[0]).parent.name == "scripts"  # how `protometry train` starts
+    script = "protometry evaluate" if as_package else "python evaluate.py"
+    return f"{script} {command} --ckpt_path {shlex.quote(path)}{allowed}"
 
 
 def _pages(trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> list[str]:

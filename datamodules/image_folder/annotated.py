@@ -24,6 +24,7 @@ from protometry.datamodules.sample import Batch, Capabilities, ClassTables
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import PhotoTransform
 
+SMALLEST = 6  # photos, which a test part and four folds can share
 Task = Literal["attributes", "single"]
 ConceptLevel = Literal["class", "image"]
 
@@ -72,6 +73,16 @@ class AnnotatedDataset(AttributedDataset):
     def class_names(self) -> list[str]:
         """Names of the K logits: of the classes, which a photo may have several of, or of attributes."""
         return self.label_names or super().class_names
+
+    @property
+    def strata(self) -> tuple[NDArray[np.int64], list[str]]:
+        """The classes; of several labels the first, or the most frequent of these where too few photos have it."""
+        labels, names = super().strata
+        if not self.label_names:
+            return labels, names
+        sizes = np.bincount(labels)
+        used, strata = np.unique(np.where(sizes[labels] < SMALLEST, sizes.argmax(), labels), return_inverse=True)
+        return strata.astype(np.int64), [names[index] for index in used]
 
     def learn(self, train_rows: NDArray[np.int64]) -> None:
         """Let the training photos, or all if there are none, vote on attributes of classes that no table describes."""

@@ -200,7 +200,7 @@ def _known_columns(cells: Cells) -> Cells:
     unknown = [column for column in columns if column not in COLUMNS and not column.startswith(PREFIXES)]
     for column in unknown:
         if meant := _meant(column, cells.columns):
-            problems.wrong(f"{name}: there is no column `{column}`. Did you mean `{meant}`?")
+            problems.wrong(f"{name}: the column `{column}` is unknown. Did you mean `{meant}`?")
         columns.pop(column)
     for column in columns:
         if column in PREFIXES:

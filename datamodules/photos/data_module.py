@@ -215,8 +215,8 @@ class PhotoDataModule(ImageDataModule, ABC):
         excluded = self._excluded(table)
         names, left_out = [file.sample_id for file in table.files], set(excluded)
         rows = np.array([row for row, name in enumerate(names) if name not in left_out], dtype=np.int64)
-        ids, strata = [names[row] for row in rows], table.labels[rows].tolist()
-        population = splits.Population(table.dataset, ids, strata, table.class_names, excluded)
+        ids, (strata, of_strata) = [names[row] for row in rows], self.photos.strata
+        population = splits.Population(table.dataset, ids, strata[rows].tolist(), of_strata, excluded)
         self._splits = self._given_splits(population) or self.make_splits(population, rows)
         chosen = self._splits.indices(population, self.fold)
         parts = {part: rows[positions].tolist() for part, positions in chosen.items()}

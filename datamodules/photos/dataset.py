@@ -127,6 +127,11 @@ class PhotoDataset(ImageDataset):
         """The source classes of the photos, in order."""
         return self.table.labels[self.rows]
 
+    @property
+    def strata(self) -> tuple[NDArray[np.int64], list[str]]:
+        """By what each photo of the table is divided, and the names: the source classes, or what a subclass says."""
+        return self.table.labels, self.table.class_names
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -25,7 +25,8 @@ class UnitSheet:
         share: of all contributions to the predicted classes, by absolute value; None where they do not add up.
         weights: class, name and weight, the largest by absolute value.
         nearest: heading, then score and picture of the images in which it is strongest.
-        classes: name and number of the classes of the images in which it is strongest.
+        counted: number of the images in which it is strongest whose classes are listed.
+        classes: name and number of their classes.
         duplicates: other units with the same source patch.
     """
 
@@ -34,6 +35,7 @@ class UnitSheet:
     owners: list[str]
     weights: list[tuple[int, str, float]]
     nearest: list[Nearest]
+    counted: int
     classes: list[tuple[str, int]]
     duplicates: list[int]
 
@@ -68,7 +70,8 @@ def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitShe
         column = table.weight[:, unit].detach().cpu()
         order = column.abs().argsort(descending=True, stable=True)[:CLASSES].tolist()
         weights = [(label, names[label], float(column[label])) for label in order if column[label]]
-    counts = Counter(names[label] for row in outputs.strongest(unit, COUNTED) for label in outputs.labels[row])
+    strongest = outputs.strongest(unit, COUNTED)
+    counts = Counter(names[label] for row in strongest for label in outputs.labels[row])
     groups = table.source.duplicates() if table.source is not None else []
     twins = next((group for group in groups if unit in group), [])
     return UnitSheet(
@@ -77,6 +80,7 @@ def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitShe
         owners=[names[label] for label in table.owner[unit].nonzero().flatten().tolist()],
         weights=weights,
         nearest=nearest,
+        counted=len(strongest),
         classes=sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         duplicates=[other for other in twins if other != unit and bool(table.active[other])],
     )

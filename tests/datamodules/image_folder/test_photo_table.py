@@ -211,6 +211,14 @@ class TestColumns:
         with pytest.raises(ValueError, match=r"one class each for `attribute_table`, but the `table` has .* `labels`"):
             own(root, attribute_table=str(table)).setup()
 
+    def test_photos_are_divided_by_a_rare_first_label_with_others(self, photos):
+        data = own(photos(labels=lambda i: "unique; other" if i == 3 else ("other", "common; other")[i % 2]))
+        assert data.photos.table.class_names == ["common", "other", "unique"]
+        strata, names = data.photos.strata
+        assert (strata.tolist(), names) == ([1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0], ["common", "other"])
+        data.setup()
+        assert len(data.dataset("test")) in (4, 5)
+
     def test_several_labels_and_attributes(self, photos):
         """With another task, the first of several labels is the class."""
         root = photos(
@@ -277,9 +285,9 @@ class TestFaults:
                 {"label": lambda i: "fly" if i else ""},
                 "column `label`: expected the class of the photo, but got nothing",
             ),
-            ({"lable": lambda i: "fly"}, "no column `lable`.* Did you mean `label`"),
+            ({"lable": lambda i: "fly"}, "the column `lable` is unknown. Did you mean `label`"),
             ({"Part_eye": lambda i: ""}, "Did you mean `part:eye`"),
-            ({"class": lambda i: "fly"}, "no column `class`.* Did you mean `label`"),
+            ({"class": lambda i: "fly"}, "the column `class` is unknown. Did you mean `label`"),
             ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
             ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
         ],
