@@ -89,10 +89,21 @@ class TrainedModel:
         return load_model(self.path, allow_classes=self.allow_classes, **changes)
 
     def data(self) -> Any:
-        """The data of the run; of an exported model only how photos become its images."""
+        """The data of the run; of an exported model only how photos become its images.
+
+        Raises:
+            FileNotFoundError: if the data are not where they were.
+        """
         if is_model_folder(self.path):
             return data_of(self.path)
-        return load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
+        data = load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
+        try:
+            _ = data.num_classes  # which reads folders and tables
+        except FileNotFoundError as error:
+            if "root" in self.data_changes:
+                raise
+            raise FileNotFoundError(f"{error} If the data have moved, pass `--data_root DIR`.") from error
+        return data
 
     def explained(
         self,

@@ -6,6 +6,7 @@ import json
 from itertools import count
 from pathlib import Path
 
+from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import DataCheck
@@ -70,7 +71,7 @@ def show_check(check: DataCheck) -> str:
     official = record["official_images"]
     known = {None: "no official total is known", record["images"]: "the official total"}
     total = known.get(official, f"of {official} in the official data set")
-    lines = [f"{record['name']}: {record['images']} images ({total}), {record['classes']} classes"]
+    lines = [f"{record['name']}: {record['images']} images ({total}), {counted(record['classes'], 'class')}"]
     lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
     for split, entry in record["splits"].items():
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from protometry.command_line.messages import counted
 from protometry.reports.results.metrics_json import UNRECORDED, Result
 
 LONGEST = 60
@@ -172,7 +173,7 @@ def short_name(path: str) -> str:
 def short(value: Any) -> str:
     """A value on a line; a phase as its length, other data as its config, what is long without its end."""
     if isinstance(value, Mapping) and "epochs" in value:
-        return f"{value['epochs']} epochs"
+        return counted(value["epochs"], "epoch")
     if isinstance(value, Mapping) and "config" in value:
         return str(value["config"])
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)

@@ -20,7 +20,8 @@ def test_a_full_disk_during_the_pages_names_file_and_command(monkeypatch, tmp_pa
     monkeypatch.setattr(evaluate, "read_evaluation", lambda folder: None)
     monkeypatch.setattr(evaluate, "build_report", fills_the_disk)
     monkeypatch.setattr(evaluate, "evaluation_mode", lambda model: nullcontext())
-    result = SimpleNamespace(no_pages=None, explained=SimpleNamespace(model=None))
+    explained = SimpleNamespace(model=None)
+    result = SimpleNamespace(no_pages=None, result={"explainer": "prp"}, explained=explained)
     with pytest.raises(
         OSError, match=r"left: 'index.html'\); .*metrics.json is complete.*report --ckpt_path a.ckpt"
     ) as raised:
