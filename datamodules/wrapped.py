@@ -129,7 +129,7 @@ class WrappedDataset(ImageDataset):
         return item["image"], item[target], {name: known[name] for name in known if name not in ("image", target)}
 
     def _targets(self, target: Any) -> dict[str, Any]:
-        """``label``, and ``labels`` for several, of which the first decides where images are drawn by class."""
+        """``label``, and ``labels`` for several; the first then decides where images are drawn by class."""
         if isinstance(target, str):
             if target not in self.classes:
                 raise ValueError(f"Expected a label among the {len(self.classes)} `classes`, but got {target!r}.")

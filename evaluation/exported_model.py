@@ -28,7 +28,7 @@ _SMALL = 32  # longer side of pictures that are drawn for their boxes alone
 
 
 def export(model: Any, datamodule: Any, folder: str | Path) -> None:
-    """Write a trained model into a folder, from which photos are explained without its data.
+    """Write a trained model into a folder that explains photos without its data.
 
     ::
 

@@ -30,7 +30,7 @@ ConceptLevel = Literal["class", "image"]
 
 
 class AnnotatedDataset(AttributedDataset):
-    """Photos of which a table says more than their class.
+    """Photos with annotations in a table.
 
     ``labels`` holds the classes of a photo where it has several, or its attributes where these are the task.
 

@@ -1,4 +1,4 @@
-"""Division of samples of which some stay together, such as the photos of one subject, place or camera."""
+"""Splits that keep groups of samples together, such as the photos of one subject, place or camera."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def cv70_of_groups(population: Population, groups: Sequence[str]) -> Splits:
         test += tenths.pop(distances.index(min(distances)))
     if not test:
         raise ValueError(
-            "Expected groups of which some can be held out for the test, but without any of them a class has no "
-            "photos left. Make groups smaller, or leave out the column `group`."
+            "Expected groups that can be held out for the test, but whichever is, a class has no photos left for "
+            "training. Make groups smaller, or leave out the column `group`."
         )
     train = sorted(set(everything) - set(test))
     val = _folds(population, groups, train, FOLDS)

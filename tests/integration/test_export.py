@@ -95,7 +95,7 @@ def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
 
 
 def test_a_model_that_was_not_trained_by_a_run(photo, tmp_path):
-    """Of data in memory, whose items are no files; the explanation is that of the model at hand."""
+    """Data in memory have no files; the explanation equals the one by the model at hand."""
     drawn = tiny_birds().dataset("train")
     items = [
         ((drawn[k]["image"] * 255).round().byte().movedim(0, 2).numpy(), int(drawn[k]["label"])) for k in range(16)
