@@ -78,8 +78,10 @@ class WrappedDataset(ImageDataset):
     @property
     def sample_ids(self) -> list[str]:
         """The split and the position of every item."""
-        part = "train" if self.split == "projection" else self.split
-        return [f"{part}/{position}" for position in range(len(self))]
+        return [self._id(position) for position in range(len(self))]
+
+    def _id(self, position: int) -> str:
+        return f"{'train' if self.split == 'projection' else self.split}/{position}"
 
     @cached_property
     def contents(self) -> list[str]:
@@ -104,7 +106,7 @@ class WrappedDataset(ImageDataset):
     def __getitem__(self, index: Index) -> Sample:
         """One item as a sample."""
         epoch, position = epoch_and_position(index)
-        name = self.sample_ids[position]
+        name = self._id(position)
         try:
             image, target, more = self._fields(position)
             sample: dict[str, Any] = {**self._framed(image, more, epoch, sample_key(name)), **self._targets(target)}

@@ -119,7 +119,7 @@ class ExplainedModel:
         ValueError: if the explainer does not support the model or explains no units, or the size is out of range.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(  # noqa: PLR0913 - names and sources differ only where the data are not at hand
         self,
         model: InterpretableModel,
         datamodule: Any,

@@ -25,7 +25,7 @@ def polygon_mask(polygons: Sequence[NDArray[np.float64]], shape: tuple[int, int]
     middle = np.arange(height)[:, None] + 0.5
     for corners in polygons:
         (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, axis=0).T
-        crossed = (y0 <= middle) != (y1 <= middle)  # (H, P): which edge passes the middle of which row
+        crossed = (y0 <= middle) != (y1 <= middle)  # (H, P): the rows whose middle each edge crosses
         row, edge = np.nonzero(crossed)
         x = x0[edge] + (middle[row, 0] - y0[edge]) / (y1 - y0)[edge] * (x1 - x0)[edge]
         first = np.clip(np.ceil(x - 0.5), 0, width).astype(np.int64)  # pixel whose centre is right of the edge
