@@ -13,7 +13,7 @@ from protometry.sweeps.__main__ import main
 from tests.reports.evaluated import content
 from tests.sweeps import stand_in
 
-# a training that writes a checkpoint and its settings, and an evaluation
+# a training that writes its settings, then a checkpoint, which tests wait for, and an evaluation
 TRAINER = """
 import json
 with (folder / "calls.txt").open("a") as calls:
@@ -22,10 +22,10 @@ if settings.get("ignores") == "SIGTERM":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if settings.get("fails") == "early":
     raise ValueError("no such luck at all")
-(folder / "checkpoints").mkdir(exist_ok=True)
-(folder / "checkpoints" / "last.ckpt").touch()
 settings.pop("ckpt_path", None)
 (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+(folder / "checkpoints").mkdir(exist_ok=True)
+(folder / "checkpoints" / "last.ckpt").touch()
 print("phase joint 1/2 · epoch 1/2 · < 1 min left", flush=True)
 if settings.get("fails") == "yes":
     raise ValueError("no such luck")
