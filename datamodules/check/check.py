@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from protometry.datamodules.base import ImageDataModule
@@ -62,14 +63,19 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
     record = data.split_record()
     entries: dict[Split, dict[str, Any]] = {}
     labels: dict[Split, dict[str, int]] = {}
+    shown: dict[Split, dict[str, Tensor]] = {}
     tiles: list[Tile] = []
     for split in _parts(data, record):
-        entries[split], labels[split], examples = _check_split(data, split, limit, problems)
+        entries[split], labels[split], shown[split], examples = _check_split(data, split, limit, problems)
         tiles += [_tile(data, split, sample) for sample in examples if split != "train"]
     problems.raise_any()
     for split, entry in entries.items():  # of training images, through the evaluation transform
-        per_class = _per_class(data, split, labels["projection" if split == "train" else split])
-        entry["per_class"] = {"min": min(per_class, default=0), "max": max(per_class, default=0)}
+        seen: Split = "projection" if split == "train" else split
+        counts = shown[seen] if "labels" in shown[seen] else {"labels": _bins(data, labels[seen]), **shown[seen]}
+        entry["per_class"] = {"min": int(counts["labels"].min()), "max": int(counts["labels"].max())}
+        for kind, names in (("labels", data.class_names), ("concepts", data.tables.concept_names)):
+            if kind in counts:
+                entry[kind] = dict(zip(names, counts[kind].tolist(), strict=True))
     content = None
     if record is not None:
         content = str(record["content_sha256"])
@@ -103,8 +109,8 @@ def _parts(data: ImageDataModule, record: dict[str, Any] | None) -> list[Split]:
 
 def _check_split(
     data: ImageDataModule, split: Split, limit: int | None, problems: Problems
-) -> tuple[dict[str, Any], dict[str, int], list[Sample]]:
-    """The record of a split, the class index of every sample looked at by its id, and some of these samples."""
+) -> tuple[dict[str, Any], dict[str, int], dict[str, Tensor], list[Sample]]:
+    """The record of a split, and of the samples looked at the class index by id, how many show what, and some."""
     whole, flags, sizes = data.dataset(split), data.capabilities(split), field_sizes(data)
     count = AUGMENTED_SAMPLES if split == "train" else limit
     chosen = whole if count is None else Stratified(whole, count)
@@ -112,6 +118,7 @@ def _check_split(
     caught = Mapped(partial(_sample_or_error, chosen), positions)
     kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
     labels: dict[str, int] = {}
+    shown: dict[str, Tensor] = {}  # field -> (K,) or (L,) int64
     examples: list[Sample] = []
     samples = DataLoader(caught, batch_size=None, num_workers=data.num_workers)
     for position, sample in enumerate(track(samples, f"checking {split}", total=len(chosen))):
@@ -122,6 +129,9 @@ def _check_split(
         for text in sample_problems(sample, flags, sizes):
             problems.wrong(f"{where}: {text}")
         labels[sample["sample_id"]] = int(sample["label"])
+        for kind in ("labels", "concepts"):
+            if kind in sample:
+                shown[kind] = shown.get(kind, 0) + sample[kind].long()
         if position in kept:
             examples.append(sample)
             if not same_sample(sample, chosen[position]):
@@ -135,7 +145,7 @@ def _check_split(
         "ids_sha256": _ids_sha256(whole.sample_ids),
         "flags": {field.name: flags.missing(field.name) or True for field in fields(flags)},
     }
-    return record, labels, examples
+    return record, labels, shown, examples
 
 
 def _sample_or_error(dataset: ImageDataset, index: int) -> Sample | str:
@@ -146,17 +156,15 @@ def _sample_or_error(dataset: ImageDataset, index: int) -> Sample | str:
         return f"sample {dataset.sample_ids[index]!r}: {error}"
 
 
-def _per_class(data: ImageDataModule, split: Split, labels: dict[str, int]) -> list[int]:
-    """The number of samples of every class, or of those that occur where an image has several labels."""
-    counts = Counter(labels.values())
-    known = range(data.num_classes) if data.capabilities(split).missing("multi_label") else counts
-    return [counts[label] for label in known]
+def _bins(data: ImageDataModule, labels: dict[str, int]) -> Tensor:
+    """``(K,)`` int64, the number of samples of every class."""
+    return torch.tensor(list(labels.values()), dtype=torch.int64).bincount(minlength=data.num_classes)
 
 
 def _tile(data: ImageDataModule, split: str, sample: Sample) -> Tile:
     single = "labels" not in sample
     text = data.class_names[int(sample["label"])] if single else f"{int(sample['labels'].sum())} labels"
-    return Tile(sample, f"{split}: {sample['sample_id']}", text)
+    return Tile(sample, split, str(sample["sample_id"]), text)
 
 
 def _ids_sha256(ids: list[str]) -> str:

@@ -19,10 +19,11 @@ COLUMNS = 6
 
 @dataclass(frozen=True)
 class Tile:
-    """One sample on the sheet, with two lines below it, such as its split and id, and its class."""
+    """One sample on the sheet, with two lines below it: its split and id, and its class."""
 
     sample: Sample
-    title: str
+    split: str
+    sample_id: str
     text: str
 
 
@@ -32,7 +33,7 @@ def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
     Example:
         >>> from protometry.datamodules import SketchBirds
         >>> sample = SketchBirds("tiny").dataset("test")[0]
-        >>> contact_sheet([Tile(sample, "test/00000", "bird 0")] * 7).size
+        >>> contact_sheet([Tile(sample, "test", "test/00000", "bird 0")] * 7).size
         (1194, 462)
     """
     columns = min(COLUMNS, len(tiles))
@@ -44,15 +45,15 @@ def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
         x = GAP + number % columns * (TILE + GAP)
         y = GAP + number // columns * (TILE + CAPTION + GAP)
         sheet.paste(plot_sample(tile.sample, TILE), (x, y))
-        for line, text in enumerate((tile.title, tile.text)):
-            write.text((x, y + TILE + 2 + 13 * line), _fitting(write, text), fill=(0, 0, 0))
+        for line, (head, text) in enumerate(((f"{tile.split}: ", tile.sample_id), ("", tile.text))):
+            write.text((x, y + TILE + 2 + 13 * line), _fitting(write, head, text), fill=(0, 0, 0))
     return sheet
 
 
-def _fitting(draw: ImageDraw.ImageDraw, text: str) -> str:
-    """The text, its beginning cut off until it is as narrow as a tile."""
+def _fitting(draw: ImageDraw.ImageDraw, head: str, text: str) -> str:
+    """Head and text, the beginning of the text cut off until both are as narrow as a tile."""
     line = " ".join(text.splitlines())  # Pillow measures single lines only
     line = line.encode("latin-1", "replace").decode("latin-1")  # what its own font has
-    while draw.textlength(line) > TILE:
+    while draw.textlength(head + line) > TILE:
         line = f"...{line[4:]}"
-    return line
+    return head + line

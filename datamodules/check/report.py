@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
@@ -12,6 +13,7 @@ from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import DataCheck
 from protometry.datamodules.check.contact_sheet import contact_sheet
 from protometry.datamodules.photos.download import is_free
+from protometry.datamodules.photos.problems import first_few
 
 CONCEPTS = "ConceptBottleneck, PosthocCBM; metrics concepts, intervention; names of units"
 USES = {
@@ -87,4 +89,22 @@ def show_check(check: DataCheck) -> str:
         lines.append(f"{name:<19}{', '.join(having) or '-':<30}{missing[0] if missing else ''}".rstrip())
         if having and name in USES:
             lines.append(f"{'':<19}for {USES[name]}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_shown(record["splits"])])
+
+
+def _shown(splits: dict[str, Any]) -> list[str]:
+    """How many images show the rarest and the most frequent labels and concepts, and which ones no image shows."""
+    lines = []
+    for kind in ("labels", "concepts"):
+        first: dict[str, int] = next(iter(splits.values())).get(kind, {})
+        if kind == "concepts" and first:
+            groups = {name.split("::")[0] for name in first}
+            lines += ["", f"{counted(len(first), 'concept')} in {counted(len(groups), 'group')}"]
+        for split, entry in splits.items():
+            if (counts := entry.get(kind)) and split != "train":  # whose images are those of the projection split
+                few, many = min(counts, key=counts.get), max(counts, key=counts.get)
+                if kind == "concepts":
+                    lines.append(f"{split:<12}in {counts[few]} ({few}) to {counts[many]} ({many}) images")
+                if none := [name for name, count in counts.items() if not count]:
+                    lines.append(f"{split:<12}no image shows {first_few(none)}")
+    return lines

@@ -119,12 +119,15 @@ class AnnotatedDataset(AttributedDataset):
 
     def files_to_verify(self, problems: Problems) -> list[ImageFile]:
         """The photos with their boxes and visible points, which must not lie outside."""
-        names = [] if self.found is None else self.found.part_names
-        files = []
-        for row, file in zip(self.rows.tolist(), super().files_to_verify(problems), strict=True):
-            points = [f"the visible point of part {name!r}" for name in names]
-            files.append(replace(file, marks=self.table.marks(row, "the box", points)))
-        return files
+        files = super().files_to_verify(problems)
+        if self.found is None:
+            return files
+        marked = []
+        for row, file in zip(self.rows.tolist(), files, strict=True):
+            place = self.found.places[row]
+            points = [f"{place}: the visible point of part {name!r}" for name in self.found.part_names]
+            marked.append(replace(file, marks=self.table.marks(row, f"{place}: the box", points)))
+        return marked
 
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry."""

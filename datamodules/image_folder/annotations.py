@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 
 from protometry.command_line.user_path import user_path
@@ -47,6 +46,7 @@ class Annotations:
 
     Args:
         paths: the photo of each row, as a path below the folder in the form :func:`.nfc`.
+        places: what each row is called in messages.
         labels: the class.
         several: the classes, for data with several labels.
         label_names: all of them, in order.
@@ -57,9 +57,11 @@ class Annotations:
         masks: image files with the mask of the object, as ``paths``, empty where there is none.
         outlines: polygons of the object of each photo, in place of ``masks``.
         missing: capability flag -> why there is no such annotation.
+        unused: columns that mean nothing here.
     """
 
     paths: list[str]
+    places: list[str]
     labels: list[str] | None = None
     several: list[list[str]] | None = None
     label_names: list[str] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Annotations:
     outlines: list[list[NDArray[np.float64]]] | None = None
     attributes: PhotoAttributes | None = None
     missing: dict[str, str] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
 
     def in_order(self, paths: Sequence[str]) -> Annotations:
         """The same of the same photos in another order."""
@@ -81,7 +84,7 @@ class Annotations:
         changed: dict[str, Any] = {
             name: value[order] if isinstance(value, np.ndarray) else [value[i] for i in order.tolist()]
             for name, value in vars(self).items()
-            if name not in ("label_names", "part_names", "attributes", "missing") and value is not None
+            if name not in ("label_names", "part_names", "attributes", "missing", "unused") and value is not None
         }
         if self.attributes is not None:
             one = self.attributes
@@ -130,7 +133,8 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
     Raises:
         ValueError: if it is no such file, or its columns are wrong, so that cells cannot be read.
     """
-    cells = _known_columns(READERS[path.suffix.lower()](path, problems))
+    read = READERS[path.suffix.lower()](path, problems)
+    cells, unused = _known_columns(read)
     problems.raise_any()
     columns, missing = cells.columns, _incomplete(cells)
     part_names = [name.removeprefix(PART) for name in columns if name.startswith(PART)]
@@ -151,6 +155,7 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
                 cells.wrong(row, "split", f"one of {', '.join(PARTS)}")
     return Annotations(
         paths=[_below(cells, row, "image", folder) for row in range(len(cells.places))],
+        places=[f"{path.name}, {place}" for place in cells.places],
         labels=columns.get("label"),
         several=_several(columns["labels"]) if "labels" in columns else None,
         parts=columns.get("split"),
@@ -163,6 +168,7 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
         outlines=(cells.outlines or None) if "object_mask" not in missing else None,
         attributes=attributes,
         missing=missing,
+        unused=unused,
     )
 
 
@@ -172,7 +178,7 @@ def compare_with_photos(
     """Note rows without a photo, photos with several rows, and photos without a row."""
     there = {nfc(path) for path in photos}
     lower, ends = {path.lower(): path for path in there}, {path.rsplit("/", 1)[-1]: path for path in there}
-    named = Counter(found.paths)
+    named, places = Counter(found.paths), dict(zip(found.paths, found.places, strict=True))
     for path, count in named.items():
         if path and count > 1:
             problems.wrong(f"{table.name} has {count} rows for {path}; give a photo one row")
@@ -182,7 +188,7 @@ def compare_with_photos(
         hint = f"; it holds {near}" if near else ""
         if not path.lower().endswith(EXTENSIONS):
             hint = f", because files of photos end in {', '.join(EXTENSIONS)}"
-        problems.missing(f"{table.name} names {path}, but {folder} holds no such photo{hint}")
+        problems.missing(f"{places[path]}: {folder} holds no photo {path}{hint}")
     if unnamed := sorted(there - named.keys()):
         problems.wrong(
             f"{table.name} has no row for {len(unnamed)} of {len(there)} photos below {folder}: {first_few(unnamed)}; "
@@ -190,8 +196,8 @@ def compare_with_photos(
         )
 
 
-def _known_columns(cells: Cells) -> Cells:
-    """The cells of known columns; the four corners of a box become one column."""
+def _known_columns(cells: Cells) -> tuple[Cells, list[str]]:
+    """The cells of known columns, and all other columns; the four corners of a box become one column."""
     columns, name, problems = dict(cells.columns), cells.path.name, cells.problems
     if "image" not in columns:
         problems.wrong(f"{name} has no column `image`; it has {first_few(list(columns))}")
@@ -212,9 +218,7 @@ def _known_columns(cells: Cells) -> Cells:
         problems.wrong(f"{name}: expected a column `box`, or four columns {', '.join(CORNERS)}, but not some of both")
     elif corners:
         columns["box"] = [" ".join(row).strip() for row in zip(*corners, strict=True)]
-    if unknown:
-        rank_zero_info(f"{name}: columns {first_few(unknown)} are not used.")
-    return replace(cells, columns=columns)
+    return replace(cells, columns=columns), unknown
 
 
 def _meant(column: str, present: Collection[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,6 +122,7 @@ class ImageFolder(PhotoDataModule):
         self.title = Path(os.path.abspath(user_path(root))).name
         self.layout: Layout = layout
         self.scheme = scheme
+        self._said = False  # what :meth:`setup` says of the data
         self.fold = None if scheme == "test" else self.fold  # nothing to hold out
         self.class_file = class_file
         self.attribute_table, self.table = attribute_table, table
@@ -146,16 +148,26 @@ class ImageFolder(PhotoDataModule):
         return f"{self.title} ({type(self).__name__})"
 
     def setup(self, stage: str | None = None) -> None:
-        """Read folders and table and make the split; a line says so if classes differ much in size."""
-        known = bool(self._parts)
+        """Read folders and table and make the split; before a training or a check, lines say what is notable."""
         super().setup(stage)
-        labels = self.photos.table.labels[self._parts["train"]]
-        if known or self.photos.multi_label or not len(labels):
-            return
+        if stage == "fit" and not self._said:
+            self._said = True
+            for line in self._notable():
+                rank_zero_info(line)
+
+    def _notable(self) -> Iterator[str]:
+        """How `auto` divided the photos, columns that are not used, and classes that differ much in size."""
+        photos = self.photos
+        assert isinstance(photos, ImageFolderDataset)
+        if self.hparams["scheme"] == "auto" and not self.split_file:
+            yield f"{self.title}: {_division(photos, self.scheme)} (scheme {self.scheme})."
+        if photos.found is not None and (unused := photos.found.unused):
+            yield f"{self.table}: columns left out: {first_few(unused)}."
+        labels = photos.table.labels[self._parts["train"]]
         counts = np.bincount(labels, minlength=len(self.class_names))
         most, least = int(counts.argmax()), int(counts.argmin())
-        if counts[most] >= LONG_TAIL * counts[least]:
-            rank_zero_info(
+        if not photos.multi_label and counts[most] >= LONG_TAIL * max(counts[least], 1):
+            yield (
                 f"{self.title}: {counts[most]} training photos show {self.class_names[most]!r}, but only "
                 f"{counts[least]} {self.class_names[least]!r}. `--model.class_weights true` gives classes equal weight."
             )
@@ -172,7 +184,6 @@ class ImageFolder(PhotoDataModule):
         except splits.TooFewSamplesError:
             divided = splits.few(population)
         self.scheme = divided.scheme
-        rank_zero_info(f"{self.title} in {photos.table.folder}: {_division(photos, divided)} (scheme {self.scheme}).")
         return divided
 
     def _divide(
@@ -204,11 +215,11 @@ def _warn_of_shared_groups(groups: list[str], parts: list[str]) -> None:
         rank_zero_warn(f"Groups of photos are in several parts of the split: {first_few(shared)}.")
 
 
-def _division(photos: ImageFolderDataset, divided: splits.Splits) -> str:
+def _division(photos: ImageFolderDataset, scheme: str) -> str:
     """How photos are divided, by the parts that there are."""
     by_table = photos.found is not None and photos.found.parts is not None
     groups = "groups stay together: " if photos.table.kept_together is not None else ""
-    if divided.scheme == "few":
+    if scheme == "few":
         return (
             "classes are too small for four folds; 30 % of the photos of each class are drawn for the test, and of the "
             "others a fifth for validation, at least one each"

@@ -149,7 +149,7 @@ def _photo_table(
     index = {key: number for number, key in enumerate(classes[0])}
     held_out = "test" if "test" in part_of else "val"
     files = [ImageFile(path, folder / path) for path in paths]
-    marked = found or Annotations([])
+    marked = found or Annotations([], [])
     if marked.masks is not None and "object_mask" not in marked.missing:
         where = ("", "the table names it")
         pairs = zip(files, marked.masks, strict=True)

@@ -6,8 +6,8 @@ import torch
 from protometry.datamodules.check.contact_sheet import CAPTION, COLUMNS, GAP, TILE, Tile, contact_sheet
 
 
-def sheet(count, title="test: 0", text="a class"):
-    return contact_sheet([Tile({"image": torch.full((3, 48, 96), 0.5)}, title, text)] * count)
+def sheet(count, sample_id="0", text="a class"):
+    return contact_sheet([Tile({"image": torch.full((3, 48, 96), 0.5)}, "test", sample_id, text)] * count)
 
 
 def test_rows_of_samples_with_captions():

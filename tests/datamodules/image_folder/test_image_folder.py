@@ -122,7 +122,10 @@ class TestOwnPhotos:
         data = folder(root)
         with caplog.at_level("INFO"):
             data.setup()
-        assert "flowers in .*: classes are too small for four folds; 30 %" in caplog.text.replace(str(root), ".*")
+            assert not caplog.text  # an evaluation does not say it again
+            data.setup("fit")
+            data.setup("fit")
+        assert caplog.text.count("flowers: classes are too small for four folds; 30 %") == 1
         assert [len(ids(data, part)) for part in ("train", "val", "test")] == [6, 3, 6]
         assert data.split_record()["scheme"] == "few"
         with pytest.raises(ValueError, match="at least 4 samples in the 70 %"):
@@ -133,7 +136,7 @@ class TestOwnPhotos:
         for number in range(40):
             photo(root / f"train/ant/more{number}.jpg", number)
         with caplog.at_level("INFO"):
-            folder(root).setup()
+            folder(root).setup("fit")
         assert "flowers: 34 training photos show 'ant', but only 1 'bee'. `--model.class_weights true`" in caplog.text
 
     def test_results_name_the_folder(self, tmp_path, monkeypatch):
