@@ -85,7 +85,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from protometry.evaluation.trained_model import TrainedModel
 
     how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
-    engine = Interpretability(suite.split(","), memory_budget=memory_budget, interface=interface, **how)
+    engine = Interpretability(suite, memory_budget=memory_budget, interface=interface, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
     result, _ = evaluate(request, trainer, data=user_path(data) if data else None)
@@ -353,7 +353,7 @@ def metrics(
     from protometry.reports.tables.summary import by_reason, listed
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    keys, skipped = applicable(trained, Interpretability(suite.split(","), explainer=explainer), split)
+    keys, skipped = applicable(trained, Interpretability(suite, explainer=explainer), split)
     print("\n".join([*listed(keys), *by_reason(skipped)]))
 
 

@@ -77,11 +77,15 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     expect_interrupt()
     command, *arguments = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
-        return  # a config of several commands
+        if any(argument in commands for argument in arguments):
+            return  # a config of several commands
+        command = ""
     parser = StrictParser(description="`COMMAND --help` lists its flags; a --config file can set any of them.")
     known = parser.add_subcommands(required=True)
     for name, about in commands.items():
         known.add_subcommand(name, StrictParser(), help=about)
+    if not command:
+        parser.error(f"Expected one of the commands {', '.join(commands)} before the flags, but got {sys.argv[1]}.")
     if command not in commands:
         parser.parse_args([command])
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

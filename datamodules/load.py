@@ -7,11 +7,11 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from protometry.command_line.former_names import with_current_names
 from protometry.command_line.messages import counted
@@ -19,8 +19,8 @@ from protometry.command_line.user_path import expand_paths, user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.image_folder.annotations import has_split
 from protometry.datamodules.matching import Matched, match_classes, some
-from protometry.datamodules.photos.folders import split_folders
-from protometry.datamodules.splits import Split
+from protometry.datamodules.photos.folders import EXTENSIONS, split_folders
+from protometry.datamodules.splits import Split, read_splits
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.layout import SPLIT, folder_of_run
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
@@ -114,6 +114,26 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         return kind(**arguments)
     except TypeError as error:
         raise ValueError(f"Expected `init_args` in {config} to be arguments of {name}, but {error}.") from error
+
+
+def warn_of_training_photos(path: Path, names: Sequence[str]) -> None:
+    """Warn of photos that have folder and file name in common with training photos of a run.
+
+    Args:
+        path: a checkpoint of the run, whose ``split.json`` names the photos that it was trained on.
+        names: ids of the photos; numbers and other ids that are no files are passed over.
+    """
+    file = folder_of_run(path) / SPLIT
+    if not file.is_file():
+        return
+    fold = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]["fold"]
+    known = {PurePath(name).parts[-2:] for name in read_splits(file).training_ids(fold)}
+    photos = [name for name in names if name.lower().endswith(EXTENSIONS)]
+    if seen := [name for name in photos if PurePath(name).parts[-2:] in known]:
+        rank_zero_warn(
+            f"{len(seen)} of {counted(len(names), 'image')} have the folder and file name of training photos of the "
+            f"run, such as {seen[0]}, so results may not be on new photos."
+        )
 
 
 def match_data(datamodule: ImageDataModule, trained: Sequence[str], split: Split, config: Path) -> dict[str, Any]:

@@ -96,6 +96,10 @@ class Splits:
         """The content of ``split.json``."""
         return {"schema": SCHEMA, "folds": len(self.val), **vars(self)}
 
+    def training_ids(self, fold: int | None) -> list[str]:
+        """Ids of the training part of a fold; of everything that is not test for None."""
+        return [*self.rest, *(name for number, part in enumerate(self.val) if number != fold for name in part)]
+
     def indices(self, population: Population, fold: int | None) -> dict[str, list[int]]:
         """Positions in the population of each part of one fold, in the population's order.
 

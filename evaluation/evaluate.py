@@ -17,7 +17,7 @@ from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
 from protometry.command_line.user_path import shown
-from protometry.datamodules.load import match_data, read_datamodule
+from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.measure import Findings, measure
 from protometry.evaluation.request import Request
@@ -56,6 +56,7 @@ def evaluate(
     if data is not None:
         other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
         request = replace(request, other_data=match_data(other, trained.class_names, request.split, data))
+        warn_of_training_photos(trained.path, other.dataset(request.split).sample_ids)
     folder = request.folder()
     with only_process(folder):
         if request.folder() != folder:

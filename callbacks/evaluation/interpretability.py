@@ -45,7 +45,7 @@ class Interpretability(Callback):
     one that belongs to its weights; ``validate`` and ``test`` decide by the stored one.
 
     Args:
-        suite: for ``test``: "quanproto", "all", families or single keys.
+        suite: for ``test``: "quanproto", "all", families or single keys, as a list or separated by commas.
         validation_suite: the same for validation, in addition to the general metrics of every epoch.
         every_n_epochs: how often ``validation_suite`` is computed within ``fit``; a second view of the images, if some
             metric reads it, is made in every validation.
@@ -70,8 +70,8 @@ class Interpretability(Callback):
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
-        suite: list[str] | None = None,
-        validation_suite: list[str] | None = None,
+        suite: list[str] | str | None = None,
+        validation_suite: list[str] | str | None = None,
         every_n_epochs: int = 5,
         explainer: Explainer | None = None,
         top_k: int = TOP_K,
@@ -96,12 +96,12 @@ class Interpretability(Callback):
                 "Expected arguments `noise` to be from 0 to 1 and `memory_budget` to be above 0 GiB, but got "
                 f"{noise} and {memory_budget}."
             )
-        self.requested = list(dict.fromkeys(suite)) if suite is not None else ["quanproto"]
+        self.requested = list(dict.fromkeys(_names("quanproto" if suite is None else suite)))
         self.suite = resolve(self.requested)
         if not self.suite:
             raise ValueError("Expected argument `suite` to name at least one metric, but got none.")
         self.every_epoch = resolve(["general"])
-        self.now_and_then = resolve([*self.every_epoch, *(validation_suite or [])])
+        self.now_and_then = resolve([*self.every_epoch, *_names(validation_suite or [])])
         if every_n_epochs == 1:
             self.every_epoch = self.now_and_then
         self.every_n_epochs = every_n_epochs
@@ -282,3 +282,7 @@ class Interpretability(Callback):
 def _selectable(trainer: Trainer, module: LightningModule) -> bool:
     """Whether the phase under way leaves the model in a form that may be selected."""
     return phase_of(trainer, module).selectable and not trainer.sanity_checking
+
+
+def _names(suite: list[str] | str) -> list[str]:
+    return [name.strip() for name in suite.split(",")] if isinstance(suite, str) else suite

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
 from protometry.callbacks.phases.concepts import fit_concepts
@@ -114,6 +114,13 @@ class PhaseSchedule(Callback):
                 f"Expected `trainer.max_epochs` to be at most the {plan.total_epochs} epochs of the phase plan, but "
                 f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
                 "`model.init_args.phases`."
+            )
+        elif loop.max_epochs < plan.total_epochs:
+            left = [phase.name for phase in plan.phases[plan.locate(loop.max_epochs - 1)[0] + 1 :]]
+            rank_zero_warn(
+                f"`max_epochs` {loop.max_epochs} ends the schedule of {plan.total_epochs} epochs early"
+                + (f", without the phases {', '.join(left)}" if left else "")
+                + ". Pass -1 for all of it."
             )
         self._module, self._trainer = module, trainer
         module.enter_phase(self.index)

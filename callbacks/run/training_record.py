@@ -22,6 +22,7 @@ from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, mode
 from protometry.lightning_modules.contract import FitsHead, InterpretableModel, Projectable
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.layout import folder_of_run
 
 # hyper-parameters that are facts of the data, or no arguments of the model
 NO_ARGUMENTS = {"num_classes", "num_concepts", "image_size", "_class_path", "_instantiator"}
@@ -68,7 +69,7 @@ def recorded_training(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, An
     if weights := (arguments.get("backbone") or {}).get("weights"):
         arguments["backbone"] = {**arguments["backbone"], "weights": Path(weights).name}  # wherever the file lay
     if start := arguments.pop("init_from", None):
-        arguments["init_from"] = Path(start).name
+        arguments["init_from"] = f"{folder_of_run(Path(start)).name}/{Path(start).name}"
     record = checkpoint.get("training")
     if record is None:
         return {"model": arguments}

@@ -21,7 +21,7 @@ from torchvision.models.vision_transformer import VisionTransformer, interpolate
 
 from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones.output import on_meta, remove_unused
-from protometry.lightning_modules.backbones.weights import load_weights
+from protometry.lightning_modules.backbones.weights import REMEDY, load_weights
 
 Statistics: TypeAlias = dict[str, list[float]]
 PRETRAINED = "pretrained"  # the weights that a library has for a name
@@ -197,7 +197,7 @@ def _as_value_errors(name: str, weights: str | None) -> Iterator[None]:
         if weights == PRETRAINED and not isinstance(error, TypeError):
             raise FileNotFoundError(
                 f"Expected argument `weights` of {name} to name weights that are cached or can be fetched, but got "
-                f"{weights!r} ({type(error).__name__}: {reason}). Pass `weights: /path/to/file` or `weights: null`."
+                f"{weights!r} ({type(error).__name__}: {reason}). {REMEDY}"
             ) from error
         raise ValueError(
             f"Expected argument `backbone.init_args` to suit {name}, but {type(error).__name__}: {reason}"

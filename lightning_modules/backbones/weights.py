@@ -13,6 +13,7 @@ from torchvision.models import WeightsEnum, get_model_weights, list_models
 
 from protometry.command_line.user_path import user_path
 
+REMEDY = "Pass `--model.backbone.weights FILE`, or `null` to start from random weights."
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a backbone leaves out
 _BACKBONE_PREFIX = "net."
 _MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
@@ -77,7 +78,7 @@ def _locate(name: str, weights: str) -> Path:
         named = f"one of {[choice.name for choice in choices]} or " if choices else ""
         raise FileNotFoundError(
             f"Expected argument `weights` of backbone {name!r} to be null or {named}an existing file, "
-            f"but got {weights!r}. Pass `weights: /path/to/file.pth` or `weights: null`."
+            f"but got {weights!r}. {REMEDY}"
         )
     return file
 
@@ -92,7 +93,7 @@ def _cached(choice: WeightsEnum) -> Path:
             raise FileNotFoundError(
                 f"Expected argument `weights` to name weights that are cached or can be fetched, but got "
                 f"{choice.name}: {file.name} is not in {folder}, and {choice.url} cannot be fetched ({error!r}). "
-                "Put the file into that folder, or pass `weights: /path/to/file.pth` or `weights: null`."
+                f"Put the file into that folder. {REMEDY}"
             ) from error
     return file
 

@@ -138,7 +138,7 @@ class ConceptExistence(RankedConcepts, ImageMean):
 _MISREAD = {
     1: "A constant list of frequent concepts may score as high: read `lift_over_prevalence`.",
     3: 'A negative weight on a negative score ranks high, too: "not white" then counts as white.',
-    5: "An image with fewer than 5 concepts cannot reach 1.",
+    5: "An image with fewer than 5 concepts cannot reach 1; of 5 concepts in all, every ranking equals chance.",
 }
 
 

@@ -49,10 +49,16 @@ def named(differences: Mapping[str, Sequence[Any]]) -> list[str]:
     """Differences as they are printed.
 
     Example:
-        >>> named({"training.batch_size": [64, 32], "training.phases.joint.epochs": [6, NOT_STATED]})
-        ['batch_size: 64 vs 32', 'phases.joint.epochs: 6 vs not stated']
+        >>> named({"training.batch_size": [64, NOT_STATED], "training.phases.joint": [{"epochs": 6}, NOT_STATED]})
+        ['batch_size: 64 vs not stated', 'phases.joint: 6 epochs vs none']
     """
-    return [f"{short_name(path)}: {' vs '.join(map(short, values))}" for path, values in differences.items()]
+    return [f"{short_name(path)}: {' vs '.join(_stated(path, values))}" for path, values in differences.items()]
+
+
+def _stated(path: str, values: Sequence[Any]) -> list[str]:
+    """Values on a line; a phase or a start that a run does not state is one that it does not have."""
+    optional = path == "training.model.init_from" or path.rpartition(".")[0] == "training.phases"
+    return ["none" if optional and value is NOT_STATED else short(value) for value in values]
 
 
 def paths(conditions: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -158,7 +164,7 @@ def _lines(conditions: Sequence[Mapping[str, Any]], columns: Sequence[int], pair
     lines = []
     for path, values in apart.items():
         having: dict[str, list[str]] = {}
-        for column, value in zip(columns, map(short, values), strict=True):
+        for column, value in zip(columns, _stated(path, values), strict=True):
             having.setdefault(value, []).append(str(column + 1))
         readings = [f"{value} ({', '.join(those)})" for value, those in having.items()]
         lines.append(f"{short_name(path)}: {' vs '.join(readings)}")
@@ -172,6 +178,8 @@ def short_name(path: str) -> str:
 
 def short(value: Any) -> str:
     """A value on a line; a phase as its length, other data as its config, what is long without its end."""
+    if value is None:
+        return "none"
     if isinstance(value, Mapping) and "epochs" in value:
         return counted(value["epochs"], "epoch")
     if isinstance(value, Mapping) and "config" in value:

@@ -35,6 +35,7 @@ MUST_AGREE = (
     "noise",
     "view",
 )
+BY_SUITE = ("explainer", "explained_by", "interface", "object")  # None if no metric of the suite reads it
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,10 @@ def _of_images(images: Mapping[int, Mapping[str, float]]) -> ImageValues:
 
 
 def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
-    """The conditions in which two results differ."""
+    """The conditions in which two results differ, without those that only one of them has, by its suite."""
     facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
-    return {path: (a, b) for path, (a, b) in differing(facts).items() if path != "folds"}
+    apart = {path: (a, b) for path, (a, b) in differing(facts).items() if path != "folds"}
+    return {path: pair for path, pair in apart.items() if path not in BY_SUITE or None not in pair}
 
 
 def _refuse(differing: Mapping[str, tuple[Any, Any]], across: Collection[str]) -> None:

@@ -1,12 +1,15 @@
 """A data module comes back from the checkpoint of its run, with the split of the run."""
 
 import json
+import warnings
 
 import pytest
 import torch
 
-from protometry.datamodules import Cub200, SketchBirds, load_datamodule
+from protometry.datamodules import Cub200, ImageFolder, SketchBirds, load_datamodule
+from protometry.datamodules.load import warn_of_training_photos
 from tests.empty_checkpoint import EMPTY
+from tests.photo_trees import make_folders
 
 
 def saved(folder, data, name="checkpoints/last.ckpt", **changes):
@@ -53,6 +56,18 @@ def test_without_a_split_file_the_split_is_made_again(cub, tmp_path):
     again = load_datamodule(path)
     assert again.split_file is None
     assert again.split_record() == cub.split_record()
+
+
+def test_training_photos_among_other_data_are_warned_of(tmp_path):
+    data = ImageFolder(str(make_folders(tmp_path / "birds")), image_size=16)
+    path = saved(tmp_path / "run", data)
+    trained, held_out = (data.dataset(part).sample_ids for part in ("train", "val"))
+    known = f"elsewhere/{trained[0]}"
+    with pytest.warns(UserWarning, match=f"1 of {1 + len(held_out)} images .* training photos of the run, .* {known}"):
+        warn_of_training_photos(path, [known, *held_out])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_training_photos(path, [*held_out, "1", "new/0.jpg"])
 
 
 def test_changes_replace_what_was_stored(cub, cub_tree, tmp_path):

@@ -28,7 +28,7 @@ def test_weights_are_the_start_and_the_schedule_begins_again(tmp_path, finished_
     assert differences(last(folder)["state_dict"], last(straight)["state_dict"]) == []
     run_evaluation(folder, "--suite", "general")
     result = (folder / "evaluation/metrics.json").read_text()
-    assert '"init_from": "last.ckpt"' in result
+    assert f'"init_from": "{finished_run.name}/last.ckpt"' in result
 
 
 def test_a_resumed_run_does_not_need_its_start(tmp_path, finished_run, stopped_copy):
