@@ -203,8 +203,9 @@ class ImageDataModule(LightningDataModule, ABC):
 
     @property
     def dataset_name(self) -> str:
-        """The data set in results: the file or package of its data module, such as ``cub200``."""
-        return type(self).__module__.removeprefix("protometry.datamodules.").split(".")[0]
+        """The data set in results: the file or package of its data module, such as ``cub200``; else its class."""
+        ours, kind = "protometry.datamodules.", type(self)
+        return kind.__module__.removeprefix(ours).split(".")[0] if kind.__module__.startswith(ours) else kind.__name__
 
     @property
     def display_name(self) -> str:

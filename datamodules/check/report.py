@@ -98,8 +98,8 @@ def _shown(splits: dict[str, Any]) -> list[str]:
     for kind in ("labels", "concepts"):
         first: dict[str, int] = next(iter(splits.values())).get(kind, {})
         if kind == "concepts" and first:
-            groups = {name.split("::")[0] for name in first}
-            lines += ["", f"{counted(len(first), 'concept')} in {counted(len(groups), 'group')}"]
+            questions = {name.split("::")[0] for name in first}
+            lines += ["", f"{counted(len(first), 'concept')} on {counted(len(questions), 'question')}"]
         for split, entry in splits.items():
             if (counts := entry.get(kind)) and split != "train":  # whose images are those of the projection split
                 few, many = min(counts, key=counts.get), max(counts, key=counts.get)

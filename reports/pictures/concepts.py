@@ -148,7 +148,7 @@ def _panel(
     for view in (_overlay, _region):
         line = [_tile(image, [], "image", "")]
         for (present, name, contribution), values, places in zip(captions, maps, points, strict=False):
-            line.append(_tile(view(image, values), places, f"    {name}", f"contribution {contribution:+.2g}", present))
+            line.append(_tile(view(image, values), places, name, f"contribution {contribution:+.2g}", present))
         line += [empty] * (SHOWN - len(captions))
         tiles += [*line, _tile(view(image, maps[-1]), [], "predicted class", "sum of all maps by weight")]
     return tiles
@@ -166,8 +166,9 @@ def _tile(
         for radius, colour in ((6, BLACK), (5, WHITE)):
             centre = ((x + 0.5) * scale, (y + 0.5) * scale)
             draw.circle(centre, radius, outline=colour, width=2)
-    for line, text in enumerate((name, figures)):
-        write_text(tile, (0, TILE + line * LINE), text, TEXT, TILE)
+    mark = 0 if present is None else LINE
+    write_text(tile, (mark, TILE), name, TEXT, TILE - mark)
+    write_text(tile, (0, TILE + LINE), figures, TEXT, TILE)
     if present is not None:
         strokes = [(2, 8), (5, 12), (11, 3)] if present else [(3, 3), (11, 11), (7, 7), (11, 3), (3, 11)]
         draw.line([(x, TILE + y) for x, y in strokes], fill=PRESENT if present else ABSENT, width=2)

@@ -108,7 +108,7 @@ def compare_evaluations(
     ::
 
         first_trainer.test(first, data), second_trainer.test(second, data)
-        pandas.DataFrame(compare(first_suite.evaluation, second_suite.evaluation))
+        rows = compare(first_suite.evaluation, second_suite.evaluation)
 
     Args:
         first: ``evaluation`` of an :class:`.Interpretability` after a test.

@@ -66,7 +66,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     for line in (*said, *by_reason(result["skipped"]), *by_reason(undefined, "undefined")):
         console.print(line, **plain)
     run_folder = run_of_evaluation(folder)
-    for name, path in (
+    places = (
         ("metrics", folder / METRICS),
         ("images", folder / IMAGES),
         *(("scores", folder / f"scores.{form}") for form in get_args(Format)),
@@ -74,9 +74,11 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         ("prototypes", run_folder / "prototypes"),
         ("logs", run_folder / HISTORY),
         ("checkpoints", run_folder / "checkpoints"),
-    ):
-        if path.exists():
-            console.print(f"{name + ':':<12} {shown(path)}", **plain)
+    )
+    there = [(f"{name}:", path) for name, path in places if path.exists()]
+    wide = max(map(len, ["checkpoints:", *(name for name, _ in there)]))
+    for name, path in there:
+        console.print(f"{name:<{wide}} {shown(path)}", **plain)
 
 
 def by_reason(skipped: Mapping[str, str], what: str = "not applicable") -> list[str]:

@@ -255,4 +255,4 @@ def test_a_subclass_serves_the_command_line(tmp_path):
     fit(straight, *own, model="Classifier", data=f"{OwnShapes.__module__}.OwnShapes")
     one, other = (load_model(path / "checkpoints/last.ckpt").state_dict() for path in (folder, straight))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert load_datamodule(folder / "checkpoints/last.ckpt", allow_classes=["tests"]).dataset_name == "tests"
+    assert load_datamodule(folder / "checkpoints/last.ckpt", allow_classes=["tests"]).dataset_name == "OwnShapes"

@@ -239,7 +239,7 @@ def test_enum_name_from_the_cache(hub, resnet18_file, resnet18_state):
     ],
 )
 def test_enum_name_offline_is_one_error_with_file_folder_and_remedy(name, weights, file, hub):
-    with pytest.raises(FileNotFoundError, match="Pass `--model.backbone.weights FILE`, or `null`") as caught:
+    with pytest.raises(FileNotFoundError, match=r"Pass `--model.backbone.weights FILE`, or `null`") as caught:
         build_backbone({"name": name, "weights": weights})
     assert f"{file} is not in {hub}" in str(caught.value)
     assert "no route to host" in str(caught.value)
