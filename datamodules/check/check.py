@@ -70,12 +70,12 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         tiles += [_tile(data, split, sample) for sample in examples if split != "train"]
     problems.raise_any()
     for split, entry in entries.items():  # of training images, through the evaluation transform
-        seen: Split = "projection" if split == "train" else split
-        counts = shown[seen] if "labels" in shown[seen] else {"labels": _bins(data, labels[seen]), **shown[seen]}
+        whole: Split = "projection" if split == "train" else split
+        counts = shown[whole] if "labels" in shown[whole] else {"labels": _bins(data, labels[whole]), **shown[whole]}
         entry["per_class"] = {"min": int(counts["labels"].min()), "max": int(counts["labels"].max())}
-        for kind, names in (("labels", data.class_names), ("concepts", data.tables.concept_names)):
+        for kind, named in (("labels", data.class_names), ("concepts", data.tables.concept_names)):
             if kind in counts:
-                entry[kind] = dict(zip(names, counts[kind].tolist(), strict=True))
+                entry[kind] = dict(zip(named, counts[kind].tolist(), strict=True))
     content = None
     if record is not None:
         content = str(record["content_sha256"])
