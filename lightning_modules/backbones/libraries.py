@@ -37,7 +37,8 @@ class TimmGrid(nn.Module):
 
     Args:
         model: without classifier, made for images of ``image_size``.
-        until: name of an intermediate layer, as in ``model.feature_info``; what lies behind it is removed.
+        until: name of an intermediate layer, as in ``model.feature_info``, or of another block in the sequence that
+            holds the last of these; what lies behind it is removed.
 
     Raises:
         ValueError: if there is no such layer, or the tokens cannot be laid out as a grid.
@@ -52,11 +53,7 @@ class TimmGrid(nn.Module):
         self.layer: int | None = None
         self.is_grid = until is None
         if until is not None:
-            names = [info["module"] for info in self.model.feature_info]
-            if until not in names:
-                raise ValueError(f"Expected argument `backbone.until` to be null or one of {names}, but got {until!r}.")
-            self.layer = names.index(until)
-            self.model.prune_intermediate_layers([self.layer], prune_norm=True, prune_head=True)
+            self._end_after(until)
         else:
             features = on_meta(self, image_size)
             self.is_grid = isinstance(features, Tensor) and features.dim() == 4
@@ -66,6 +63,23 @@ class TimmGrid(nn.Module):
                 f"{type(model).__name__} has tokens without a place. Choose another network."
             )
         self.norm = until is None and type(model).__name__ != "Hiera"  # timm applies its norm to pooled features only
+
+    def _end_after(self, until: str) -> None:
+        listed = [info["module"] for info in self.model.feature_info]
+        container = listed[-1].rpartition(".")[0]
+        blocks = self.model.get_submodule(container)
+        children = blocks.named_children() if isinstance(blocks, nn.Sequential) else ()
+        inside = [f"{container}.{name}" for name, _ in children]
+        names = [*(name for name in listed if name not in inside), *inside]
+        if until not in names:
+            raise ValueError(f"Expected argument `backbone.until` to be null or one of {names}, but got {until!r}.")
+        ends_at = listed.index(until if until in listed else listed[-1])
+        self.model.prune_intermediate_layers([ends_at], prune_norm=True, prune_head=True)
+        if until in listed:
+            self.layer = ends_at
+        else:
+            self.model.set_submodule(container, blocks[: inside.index(until) + 1])
+            self.is_grid = True
 
     def forward(self, images: Tensor) -> Tensor:
         """Features ``(B, D, h, w)`` of normalised images."""

@@ -26,6 +26,7 @@ TINY = {  # options, image size, channels, grid, whether a cell sees the whole i
     "squeeze-and-excite": ({"name": "timm/test_efficientnet"}, (96, 64), 256, (3, 2), True),
     "ResNet": ({"name": "timm/test_resnet"}, (160, 96), 96, (5, 3), False),
     "stage of a ResNet": ({"name": "timm/test_resnet", "until": "layer2"}, (96, 64), 48, (12, 8), False),
+    "block between stages": ({"name": "timm/mobilenetv3_small_050", "until": "blocks.2"}, (96, 64), 24, (6, 4), True),
     "ConvNeXt": ({"name": "timm/test_convnext"}, (96, 64), 64, (3, 2), True),
     "traced": ({"name": "torchvision/resnet18"}, (96, 64), 512, (3, 2), True),
     "traced stage": ({"name": "torchvision/resnet18", "until": "layer2"}, (160, 64), 128, (20, 8), False),
@@ -173,6 +174,7 @@ def test_strides_that_a_network_cannot_have(options, message):
     ({"name": "torchvision/resnet19"}, r"a network of torchvision, but .* Did you mean"),
     ({"name": "keras/resnet"}, "'timm/NAME' or 'torchvision/NAME', but got 'keras/resnet'"),
     ({"name": "timm/test_vit", "until": "blocks.9"}, r"`backbone.until` to be null or one of \['blocks.0'"),
+    ({"name": "timm/mobilenetv3_small_050", "until": "blocks.6"}, r"one of \['bn1', 'blocks.0', 'blocks.1', "),
     ({"name": "torchvision/resnet18", "until": "layer9"}, r"`backbone.until` to be null or one of \['conv1'"),
     ({"name": "torchvision/vit_b_32", "until": "encoder"}, "`backbone.until` to be null for torchvision/vit_b_32"),
     ({"name": "timm/test_vit", "init_args": {"depht": 2}}, "`backbone.init_args` to suit timm/test_vit, .*depht"),
@@ -204,6 +206,7 @@ def test_images_of_another_size_are_refused():
 @pytest.mark.parametrize(("options", "network"), [
     ({"name": "timm/test_vit"}, lambda: timm.create_model("test_vit", img_size=64)),
     ({"name": "timm/test_resnet", "until": "layer2"}, lambda: timm.create_model("test_resnet")),
+    ({"name": "timm/mobilenetv3_small_050", "until": "blocks.2"}, lambda: timm.create_model("mobilenetv3_small_050")),
     ({"name": "torchvision/mobilenet_v3_small"}, lambda: get_model("mobilenet_v3_small")),
     ({"class_path": PATCHES}, Patches),
 ])  # fmt: skip
