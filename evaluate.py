@@ -39,6 +39,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     variant: Variant = "paper",
     top_k: int = 5,
     memory_budget: float | None = None,
+    attacked: int | None = 1000,
     overwrite: bool = False,
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
@@ -58,13 +59,12 @@ def run(  # noqa: PLR0913 - every argument is a flag
         limit: number of images; all by default. They are balanced over classes, and hashes of sample ids decide which
             are taken.
         seed: seed of perturbations.
-        explainer: the source of saliency, such as ``GradCAM``, whose options are listed by
-            ``--explainer.help GradCAM``; by default PRP if it supports the model, AttnLRP if the model
-            has attention, otherwise upsampled maps.
+        explainer: the source of saliency, such as ``GradCAM``, whose options are listed by ``--explainer.help
+            GradCAM``; by default PRP, AttnLRP for models with attention, or upsampled maps, whichever fits.
         variant: "paper", or "quanproto" as in the published tables of Schlinge et al. (2025).
         top_k: number of units evaluated per image.
-        memory_budget: GiB for one forward pass, which determines its number of images; by default 0.68 on a CPU, 8
-            elsewhere.
+        memory_budget: GiB for one forward pass, which sets its number of images; 0.68 on a CPU by default, else 8.
+        attacked: number of images, drawn by class, for the misalignment attack of the suite alignment; null for all.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
         data_root: the current place of the data, if they have moved since training; with ``--data``, their root.
@@ -73,9 +73,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
             importing one runs its code.
         data: evaluate on other data than the run's: a yaml file as in configs/data. Classes are matched by name, and
             images of classes that the model does not know are left out. A folder without parts is evaluated as a whole.
-        interface: how parts are derived from explanations, for the suite funnybirds: "ssm" (the default), summed
-            similarity maps; "bb", boxes; "bb_reference", boxes with the slips of the released code; "attribution", the
-            maps of ``--explainer``.
+        interface: how the suite funnybirds derives parts: "ssm" (the default), summed similarity maps; "bb", boxes;
+            "bb_reference", boxes with the slips of the released code; "attribution", the maps of ``--explainer``.
         report: also write pages, if the suite has explanations.
         scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
     """
@@ -85,7 +84,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from protometry.evaluation.trained_model import TrainedModel
 
     how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
-    engine = Interpretability(suite, memory_budget=memory_budget, interface=interface, **how)
+    engine = Interpretability(suite, memory_budget=memory_budget, attacked=attacked, interface=interface, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
     result, _ = evaluate(request, trainer, data=user_path(data) if data else None)

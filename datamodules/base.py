@@ -284,11 +284,18 @@ class ImageDataModule(LightningDataModule, ABC):
         training = [self._loader("train", augmentations=augmentations)] if augmentations else []
         return [*validation, self._loader("projection"), *training]
 
-    def _loader(self, split: Split, limit: int | None = None, augmentations: int = 0) -> ImageLoader:
+    def shown(self, split: Split, limit: int | None = None) -> ImageDataset:
+        """The samples that loaders of a split hand out: of classes that the model knows; with a limit, drawn by class.
+
+        A smaller limit chooses from what a larger one does.
+        """
         dataset: ImageDataset = self.dataset(split)
         if self.loading.classes is not None:
             dataset = Matched(dataset, self.loading.classes, self.capabilities(split).multi_label is True)
-        dataset = dataset if limit is None else Stratified(dataset, limit)
+        return dataset if limit is None else Stratified(dataset, limit)
+
+    def _loader(self, split: Split, limit: int | None = None, augmentations: int = 0) -> ImageLoader:
+        dataset = self.shown(split, limit)
         if self.loading.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from protometry.callbacks.evaluation.evaluation_pass import attacks
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
 from protometry.evaluation.trained_model import TrainedModel
@@ -68,9 +69,17 @@ class Request:
         stored = earlier | earlier.get("protocol", {})
         if self.engine.memory_budget is None:
             wanted["memory_budget"] = default_budget(stored.get("device", "cpu"))
+        wanted["attacked"] = self._attacked(earlier)
         for record in (wanted, stored):
             record["other_data"] = (record.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: stored.get(name) for name in wanted} == wanted
+
+    def _attacked(self, earlier: dict[str, Any]) -> int | None:
+        """The number of attacked images of a result that answers the request; None for all, or if it attacks none."""
+        number = self.engine.attacked
+        if number is None or number >= earlier["timing"]["images"]:
+            return None
+        return number if attacks(earlier["metrics"]) else None
 
     def folder(self) -> Path:
         """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.
@@ -82,8 +91,10 @@ class Request:
         """
         first, checkpoint = self.trained.run_folder / EVALUATION, self.trained.checkpoint
         decides = checkpoint["hyper_parameters"].get("inference")
-        usual = {"seed": 0, "limit": None, "inference": decides} | Interpretability().settings
-        named = {"seed": self.engine.seed, "limit": self.limit, "inference": self.inference} | self.engine.settings
+        plain, engine = Interpretability(), self.engine
+        usual = {"seed": 0, "limit": None, "inference": decides, "attacked": plain.attacked} | plain.settings
+        named = {"seed": engine.seed, "limit": self.limit, "inference": self.inference, "attacked": engine.attacked}
+        named |= engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")

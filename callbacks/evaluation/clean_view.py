@@ -141,6 +141,18 @@ class Clean:
         self.sample_ids = self.images.keys
         self.valid = None
 
+    def part(self, rows: list[int]) -> Clean:
+        """The fields of some of the images."""
+        chosen = torch.tensor(rows, device=self.logits.device)
+        batch = {
+            name: value[chosen] if isinstance(value, Tensor) else [value[row] for row in rows]
+            for name, value in self.batch.items()
+        }
+        seen: dict[str, Any] = {
+            name: None if value is None else value[chosen] for name, value in vars(self.outputs).items()
+        }
+        return Clean(batch, self.observer, self.setting, Outputs(**seen))
+
     @cached_property
     def labels(self) -> Tensor:
         """``(B,)`` int64, or ``(B, K)`` bool for multilabel data."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
+ATTACKED = ("misalignment", "misalignment_noise")  # the views that may be of some images only
 
 
 @dataclass
@@ -67,6 +68,9 @@ class EvaluationPass:
 
     Args:
         noise: standard deviation of the completeness noise.
+
+    Attributes:
+        attacked: ids of the images that are attacked; None for all.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class EvaluationPass:
         protocol: ViewProtocol | None = None,
     ) -> None:
         self.metrics = dict(metrics)
+        self.attacked: Collection[str] | None = None
         self.observer = observer
         reads = frozenset((ENTRIES[key].view, name) for key, metric in metrics.items() for name in metric.reads)
         self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
@@ -106,7 +111,8 @@ class EvaluationPass:
         clean = Clean(batch, self.observer, self.setting)
         self.same_picture.add(batch["image"])
         for name, metrics in self._by_view.items():
-            for view in self._views[name](clean) if name != TRAINING else ():
+            shown = self._attacked_part(clean) if name in ATTACKED else clean
+            for view in self._views[name](shown) if shown is not None and name != TRAINING else ():
                 for metric in metrics:
                     metric.update(**{field: getattr(view, field) for field in metric.reads})
         self.observer.refuse_broken()
@@ -117,6 +123,13 @@ class EvaluationPass:
             self._predictions.append(_predictions(clean))
         if keep_scores:
             self._scores.append(clean.scores[:, self.setting.facts.active].float().cpu())
+
+    def _attacked_part(self, clean: Clean) -> Clean | None:
+        """The images of a batch that are attacked, None without any."""
+        if self.attacked is None:
+            return clean
+        rows = [row for row, name in enumerate(clean.images.names) if name in self.attacked]
+        return clean.part(rows) if rows else None
 
     @property
     def reads_training(self) -> bool:
@@ -223,6 +236,11 @@ class EvaluationPass:
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
         """Every metric once, with one of its keys."""
         return list({id(metric): (key, metric) for key, metric in self.metrics.items()}.values())
+
+
+def attacks(keys: Iterable[str]) -> bool:
+    """Whether one of the metrics attacks images."""
+    return any(key in ENTRIES and ENTRIES[key].view in ATTACKED for key in keys)
 
 
 def _predictions(clean: Clean) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass
+from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks
 from protometry.callbacks.evaluation.funnybirds.interface import Interface, reads_parts, refuse_interface
 from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
 from protometry.callbacks.evaluation.gather_facts import (
@@ -35,6 +35,7 @@ from protometry.metrics.suite import ENTRIES, build, resolve
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 TOP_K = 5  # the default, also for models of fewer units
+ATTACKED_IMAGES = 1000  # for an attack on more of them takes longer than all other metrics together
 SEEDS = 2**32  # as many as there are seeds for a run
 
 
@@ -58,6 +59,7 @@ class Interpretability(Callback):
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
             for the default of the device (:mod:`protometry.callbacks.forward.images_per_forward`).
+        attacked: number of images, drawn by class, on which the misalignment attack takes its 40 steps; None for all.
         interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the released code; ``"attribution"``, the maps
             of ``explainer``.
@@ -80,10 +82,11 @@ class Interpretability(Callback):
         view: str | None = None,
         seed: int = 0,
         memory_budget: float | None = None,
+        attacked: int | None = ATTACKED_IMAGES,
         interface: Interface | None = None,
     ) -> None:
-        for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k)):
-            if value < 1:
+        for name, value in (("every_n_epochs", every_n_epochs), ("top_k", top_k), ("attacked", attacked)):
+            if value is not None and value < 1:
                 raise ValueError(f"Expected argument `{name}` to be at least 1, but got {value}.")
         if view not in (None, *get_args(ContinuityView)):
             raise ValueError(
@@ -112,6 +115,7 @@ class Interpretability(Callback):
         self.view = view if view is not None else variant
         self.seed = seed
         self.memory_budget = memory_budget
+        self.attacked = attacked
         refuse_interface(interface, explainer, reads_parts([*self.suite, *self.now_and_then]))
         self.interface: Interface = interface or "ssm"
         self.keep_scores = False  # whether a test keeps the unit scores of every image
@@ -206,6 +210,9 @@ class Interpretability(Callback):
             "images_per_forward": observer.chunk,
             "device": module.device.type,
         }
+        self.this_pass.attacked = self._attacked_ids(datamodule, split)
+        if self.this_pass.attacked is not None:
+            self.evaluation.protocol["attacked"] = self.attacked
         if by_class:
             self.evaluation.protocol |= parts.protocol_entries(datamodule.image_size[0])
         if facts.unit_concepts is not None:
@@ -214,6 +221,14 @@ class Interpretability(Callback):
             self.evaluation.protocol["concepts_left_out"] = left_out
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold
+
+    def _attacked_ids(self, datamodule: Any, split: str) -> frozenset[str] | None:
+        """The images that are attacked, None for all."""
+        if self.attacked is None or not attacks(self.this_pass.metrics):
+            return None
+        if len(datamodule.shown(split, datamodule.loading.limit)) <= self.attacked:
+            return None
+        return frozenset(datamodule.shown(split, self.attacked).sample_ids)
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
         entries = dict(self.this_pass.entries())

@@ -11,6 +11,8 @@ from protometry.evaluation.request import Request
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.scripts import evaluate
 
+NOTHING = {"metrics": {}, "timing": {"images": 2000}}  # was measured on so many images
+
 
 @pytest.mark.parametrize(
     ("asked", "earlier", "same"),
@@ -27,10 +29,23 @@ def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
     trained = TrainedModel(Path("run/checkpoints/last.ckpt"))
     vars(trained)["checkpoint"] = {"global_step": 3}
     request = Request(trained, engine)
-    result = request.identity | {"protocol": engine.settings | earlier}
+    result = request.identity | {"protocol": engine.settings | earlier} | NOTHING
     assert request.is_done(result) == same
     few = replace(request, limit=4)
     assert not few.is_done(result | few.identity)  # it does not say that the images were drawn by class
+
+
+@pytest.mark.parametrize(("asked", "measured"), [(1000, 1000), (None, None), (2000, None), (3000, None)])
+def test_the_number_of_attacked_images_counts_where_some_are_not(asked, measured):
+    trained = TrainedModel(Path("run/checkpoints/last.ckpt"))
+    vars(trained)["checkpoint"] = {"global_step": 3}
+    request = Request(trained, Interpretability(attacked=asked))
+    protocol = request.engine.settings | {"memory_budget": 0.68, "device": "cpu"}
+    for stored in (1000, None):
+        result = request.identity | NOTHING | {"protocol": protocol | ({"attacked": stored} if stored else {})}
+        attack = {"metrics": {"alignment/misalignment_ac": {}}}
+        assert request.is_done(result | attack) == (stored == measured)
+        assert request.is_done(result) == (stored is None)
 
 
 def test_the_command_has_the_defaults_of_the_engine():
@@ -38,5 +53,5 @@ def test_the_command_has_the_defaults_of_the_engine():
     command, engine = (signature(function).parameters for function in (evaluate.run, Interpretability))
     assert Interpretability().requested == [command["suite"].default]
     shared = (command.keys() & engine.keys()) - {"suite"}
-    assert shared == {"explainer", "interface", "memory_budget", "seed", "top_k", "variant"}
+    assert shared == {"attacked", "explainer", "interface", "memory_budget", "seed", "top_k", "variant"}
     assert all(command[name].default == engine[name].default for name in shared)

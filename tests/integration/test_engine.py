@@ -183,6 +183,22 @@ def test_no_forward_is_done_twice(suite, forwards):
     assert count_images(built("ProtoPNet"), suite) == forwards
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_attack_is_of_some_images(size):
+    """Drawn by class; in batches of one, some are attacked and some are not."""
+    keys = FAMILIES["alignment"].keys
+    drawn, data, few = Interpretability(["general/accuracy", *keys], attacked=3), tiny_birds(), tiny_birds()
+    some = run_engine(drawn, built("ProtoPNet"), data, batch_size=size)
+    few.configure_loaders(limit=3)
+    alone = run_engine(Interpretability(keys), built("ProtoPNet"), few)
+    whole = run_engine(Interpretability(["general/accuracy", *keys]), built("ProtoPNet"), tiny_birds())
+    assert some.protocol["attacked"] == 3
+    assert "attacked" not in alone.protocol | whole.protocol
+    for key in whole.metrics:
+        expected = alone if "misalignment" in key else whole
+        assert str(some.metrics[key]) == str(expected.metrics[key]), key
+
+
 def test_a_last_layer_of_zeros_is_reported_whatever_the_suite():
     model = MODELS["Classifier"](num_classes=8, image_size=(32, 32)).eval()
     torch.nn.init.zeros_(model.linear.weight)
