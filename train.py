@@ -33,6 +33,7 @@ from protometry.callbacks.run.step_curves import StepCurves
 from protometry.callbacks.run.summary import RunSummary, evaluate_command
 from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.command_line.ending import ASKED_TO_STOP, GO_ON, from_shell, trainer_settings
+from protometry.command_line.messages import program
 from protometry.command_line.parser import StrictParser
 from protometry.command_line.stopping import stop_together
 from protometry.command_line.user_path import shown
@@ -107,7 +108,7 @@ class RunTrainer(Trainer):
         for callback in self.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, SaveConfig):
                 callback.save_config(self, model, "convert")
-        print(f"checkpoint: {shown(file)}\nevaluate it: python evaluate.py run --ckpt_path {shown(file)}")
+        print(f"checkpoint: {shown(file)}\nevaluate it: {program('evaluate')} run --ckpt_path {shown(file)}")
 
 
 NESTED_HELP = {  # request -> flags that it is about, and what they set

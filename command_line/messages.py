@@ -29,6 +29,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def program(name: str) -> str:
+    """How a command was started: ``protometry evaluate`` where the package is installed, or ``python evaluate.py``."""
+    as_package = Path(sys.argv[0]).parent.name == "scripts"
+    return f"protometry {name}" if as_package else f"python {name}.py"
+
+
 def in_words(seconds: float | None) -> str:
     """Remaining time in words, empty if it is unknown or over.
 

@@ -15,7 +15,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from protometry.command_line.former_names import current_name
-from protometry.command_line.messages import did_you_mean
+from protometry.command_line.messages import did_you_mean, program
 from protometry.command_line.user_path import expand_paths
 from protometry.command_line.yaml_files import load_yaml
 
@@ -35,6 +35,10 @@ AROUND_A_UNION = re.compile(
 
 class StrictParser(ArgumentParser):
     """A parser that accepts only finite numbers, expands ``~``, and reports errors in one line with the file."""
+
+    def __init__(self, *args: Any, prog: str | None = None, **options: Any) -> None:
+        started = program(Path(sys.argv[0]).stem).removeprefix("python ")
+        super().__init__(*args, prog=prog or started, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line.

@@ -17,6 +17,7 @@ from protometry.command_line.former_names import with_current_names
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import expand_paths, user_path
 from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.image_folder import ImageFolder, folder_name
 from protometry.datamodules.image_folder.annotations import has_split
 from protometry.datamodules.matching import Matched, match_classes, some
 from protometry.datamodules.photos.folders import EXTENSIONS, split_folders
@@ -56,7 +57,10 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
     split_file = folder_of_run(path) / SPLIT
     if "split_file" in stored and split_file.exists():
         changes = {"split_file": str(split_file)} | changes
-    return made_as_stored(kind, stored, path, **changes)
+    data: ImageDataModule = made_as_stored(kind, stored, path, **changes)
+    if isinstance(data, ImageFolder):
+        data.title = folder_name(stored["root"])  # wherever it has been moved to
+    return data
 
 
 def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> ImageDataModule:

@@ -32,6 +32,8 @@ def main(args: list[str] | None = None) -> None:
     checkpoint, out = _checkpoint(Path(config.run)), Path(config.out)
     trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)
     if config.format == "folder":
+        if result := trained.result(of_equal=True):
+            print(f"results on the card: {result.path.parent}")
         export_run(trained, out)
     else:
         out = out / f"model.{config.format}"

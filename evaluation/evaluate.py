@@ -16,6 +16,7 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
+from protometry.command_line.messages import program
 from protometry.command_line.user_path import shown
 from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.hardware import Hardware
@@ -25,10 +26,11 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.reports.html import build_report, read_evaluation
 from protometry.reports.pictures import write_pictures
 from protometry.reports.results.metrics_json import read_content, write_metrics
+from protometry.reports.results.runs import evaluations
 from protometry.reports.results.scores_file import Format, write_scores
 from protometry.reports.results.values_csv import write_all_values
 from protometry.reports.tables.summary import print_summary, suite_table
-from protometry.run_folder.layout import METRICS, REPORT
+from protometry.run_folder.layout import METRICS, REPORT, run_of_evaluation
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.trusted_classes import foreign_packages
 
@@ -106,12 +108,26 @@ def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], scores: F
     log_evaluation(loggers, findings.result["split"], numbers, suite_table(findings.result), findings.pictures, step)
     write_metrics(findings.result, folder)
     print_summary(findings.result, folder)
+    _say_which_is_read(folder)
+
+
+def _say_which_is_read(folder: Path) -> None:
+    """A line where an evaluation stands for its run from now on, although another has more metrics."""
+    first, *others = evaluations(run_of_evaluation(folder))
+    whole = [other for other in others if other.split == "test" and other.limit is None and not other.other_data]
+    fullest = max(whole, key=lambda other: len(other.metrics), default=first)
+    if first.path.parent == folder and len(fullest.metrics) > len(first.metrics):
+        print(
+            f"tables, comparisons and exports now read this evaluation ({len(first.metrics)} metrics); name "
+            f"{shown(fullest.path.parent)} for an earlier one ({len(fullest.metrics)} metrics)"
+        )
 
 
 @rank_zero_only
 def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
     if not findings.result["explainer"]:
-        print(f"no pages: the suite explains nothing; `evaluate.py report --ckpt_path {shown(checkpoint)}` writes them")
+        how = f"{program('evaluate')} report --ckpt_path {shown(checkpoint)}"
+        print(f"no pages: the suite needs no explanations; `{how}` writes them")
         return
     if findings.no_pages:
         print(f"no pages: {findings.no_pages}")
@@ -125,5 +141,5 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
             raise
         raise OSError(
             f"Could not write the pages of the report ({error}); {folder / 'metrics.json'} is complete. Once this "
-            f"is fixed, write them with `evaluate.py report --ckpt_path {checkpoint} --evaluation {folder}`."
+            f"is fixed, write them with `{program('evaluate')} report --ckpt_path {checkpoint} --evaluation {folder}`."
         ) from error

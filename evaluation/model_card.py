@@ -80,7 +80,7 @@ def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Ma
 def with_results(card: str, result: Result | None) -> str:
     """The card with the metrics of an evaluation and their 95 % intervals, or saying that there is none."""
     if result is None:
-        return card.replace("RESULTS", "The model was not evaluated.")
+        return card.replace("RESULTS", "Exported without an evaluation.")
     rows = []
     for key, entry in result.metrics.items():
         bounds = interval(entry.ci95[0], entry.ci95[1], entry.unit)
@@ -102,5 +102,7 @@ def _training(training: Mapping[str, Any]) -> list[str]:
     """Epochs of every phase, and the settings as JSON."""
     epochs = [f"{name} {count}" for name, count in (training.get("epochs") or {}).items()]
     settings = {name: value for name, value in training.items() if name in ("model", "batch_size", "precision", "code")}
+    if not training:
+        return ["Exported from Python, without a record of the training."]
     phases = f"Epochs: {', '.join(epochs)}." if epochs else "The weights were trained elsewhere."
     return [phases, "", "```json", json.dumps(settings, indent=1, ensure_ascii=False, default=str), "```"]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from protometry.callbacks.evaluation.evaluation_pass import attacks
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
+from protometry.command_line.messages import program
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.reports.results.metrics_json import read_content
 from protometry.reports.results.scores_file import Format, refuse_format
@@ -107,8 +108,8 @@ class Request:
                 if self.overwrite:
                     return folder
                 raise FileExistsError(
-                    f"Expected no earlier result, but {file} holds this evaluation already. `evaluate.py run` with "
-                    "`--overwrite true` replaces it."
+                    f"Expected no earlier result, but {file} holds this evaluation already. `{program('evaluate')} "
+                    "run` with `--overwrite true` replaces it."
                 )
         for folder in free:
             if not (folder / METRICS).exists():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from protometry.command_line.first_look import is_model_folder
+from protometry.command_line.messages import program
 from protometry.datamodules import load_datamodule
 from protometry.evaluation.exported_model import data_of, explained_of
 from protometry.explanations import Explainer
@@ -138,8 +139,8 @@ class TrainedModel:
         every, step = evaluations(self.run_folder), self.identity["step"]
         raise FileNotFoundError(
             f"Expected an evaluation of {self.path}, step {step}, on the data of its run, but "
-            f"none of the {len(every)} in {self.run_folder / 'evaluation'} is. Run `evaluate.py run --ckpt_path "
-            f"{self.path}` first."
+            f"none of the {len(every)} in {self.run_folder / 'evaluation'} is. Run `{program('evaluate')} run "
+            f"--ckpt_path {self.path}` first."
         )
 
     def evaluated(

@@ -181,10 +181,10 @@ class InterpretableModule(LightningModule, ABC):
         multilabel = datamodule.capabilities(split).multi_label is True
         if multilabel != (self.task == "multilabel"):
             fitting = "multilabel" if multilabel else "multiclass"
-            way = f"Set `model.init_args.task` to {fitting}, or choose" if fitting in self.tasks else "Choose"
+            way = f"Pass `--model.task {fitting}`, or choose" if fitting in self.tasks else "Choose"
             raise ValueError(
                 f"Expected {self.task} data, because {type(self).__name__} has `task: {self.task}`, but "
-                f"{type(datamodule).__name__} is {fitting}. {way} another task of the data with `data.init_args.task`."
+                f"{type(datamodule).__name__} is {fitting}. {way} another task of the data with `--data.task`."
             )
         if self.class_weights is not None and stage == "fit":
             weights = getattr(datamodule, "class_weights", None)

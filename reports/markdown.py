@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+ROUNDING = 1e-12  # smaller values are 0
 UNDEFINED = "undefined"
 
 
@@ -17,6 +18,7 @@ def number(value: float | None, unit: str = "") -> str:
     """
     if value is None or math.isnan(value):
         return UNDEFINED
+    value = 0.0 if abs(value) < ROUNDING else value
     scaled = 100 * value if unit == "fraction" else value
     plain = f"{scaled:.2f}"
     return max(plain, f"{scaled:.4g}", key=len) if _is_small(scaled, unit) else plain

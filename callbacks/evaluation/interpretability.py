@@ -28,6 +28,7 @@ from protometry.callbacks.forward.images_per_forward import default_budget, imag
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of
+from protometry.command_line.messages import program
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
 from protometry.metrics.functional import Variant
@@ -190,7 +191,7 @@ class Interpretability(Callback):
             reasons = "; ".join(dict.fromkeys("; ".join(skipped.values()).split("; ")))
             raise ValueError(
                 "Expected argument `suite` to name a metric that applies to this model and data, but none of "
-                f"{', '.join(self.requested)} does: {reasons}. `evaluate.py metrics` lists those that do."
+                f"{', '.join(self.requested)} does: {reasons}. `{program('evaluate')} metrics` lists those that do."
             )
         facts, observer = self.this_pass.setting.facts, self.this_pass.observer
         explainer, parts = observer.explainer, cast(FunnyBirdsProtocol, self.this_pass.setting.protocol)

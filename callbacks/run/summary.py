@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +22,7 @@ from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.training_record import projected
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of
-from protometry.command_line.messages import counted
+from protometry.command_line.messages import counted, program
 from protometry.command_line.user_path import shown
 from protometry.lightning_modules.phases import Phase, PhasePlan
 from protometry.run_folder.layout import REPORT
@@ -104,9 +103,7 @@ def evaluate_command(trainer: Trainer, command: str = "run") -> str:
     packages = foreign_packages([getattr(part, "hparams", None) for part in parts])
     allowed = f" --allow_classes {','.join(packages)}" if packages else ""
     path = shown(cast(RunCheckpoint, callback_of(trainer, RunCheckpoint)).best_or_last(trainer))
-    as_package = Path(sys.argv[0]).parent.name == "scripts"  # how `protometry train` starts
-    script = "protometry evaluate" if as_package else "python evaluate.py"
-    return f"{script} {command} --ckpt_path {shlex.quote(path)}{allowed}"
+    return f"{program('evaluate')} {command} --ckpt_path {shlex.quote(path)}{allowed}"
 
 
 def _pages(trainer: Trainer, evaluated: tuple[dict[str, Any], Path] | None) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from protometry.command_line.messages import counted
+from protometry.command_line.messages import counted, program
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import DataCheck
@@ -79,7 +79,7 @@ def show_check(check: DataCheck) -> str:
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"
         lines.append(f"{split:<12}{entry['samples']:>9}{entry['checked']:>9}{span:>12}  {entry['ids_sha256'][:16]}")
     if "train" not in record["splits"]:
-        lines += ["", "no training images: for `evaluate.py run --data`, not for `train.py fit`"]
+        lines += ["", f"no training images: for `{program('evaluate')} run --data`, not for `{program('train')} fit`"]
     lines += ["", f"content sha256  {record['content_sha256'] or 'unknown: not all samples were looked at'}"]
     lines += [f"split sha256    {record['split_sha256'] or 'none: the data set defines its own split'}", ""]
     for name in next(iter(record["splits"].values()))["flags"]:

@@ -226,9 +226,9 @@ def _meant(column: str, present: Collection[str]) -> str:
     absent = [name for name in COLUMNS if name not in present and name not in CORNERS]
     if (word := OTHER_WORDS.get(column.lower())) in absent:
         return str(word)
-    for prefix in PREFIXES:
-        if re.match(prefix.replace(":", "[ _.-]"), column, re.IGNORECASE):
-            return f"{prefix}{column[len(prefix) :]}"
+    begins, colon, name = re.sub("[ _.-]", ":", column, count=1).partition(":")
+    if colon and (prefix := get_close_matches(f"{begins.lower()}:", PREFIXES, n=1, cutoff=0.8)):
+        return prefix[0] + name
     return "".join(get_close_matches(column.lower(), absent, n=1, cutoff=0.8))
 
 

@@ -31,6 +31,11 @@ WITH_PUBLISHED_NUMBERS = (
 )  # names of data sets, to which a folder of such a name is not compared
 
 
+def folder_name(root: str) -> str:
+    """The name of a folder, also of ``.``."""
+    return Path(os.path.abspath(user_path(root))).name
+
+
 class ImageFolderDataset(AnnotatedDataset):
     """The photos below a folder, as an evaluation sees them; see :class:`ImageFolder` for layouts, classes and tables.
 
@@ -119,7 +124,7 @@ class ImageFolder(PhotoDataModule):
         check_choice("concept_level", concept_level, ("class", "image"))
         self.crop = crop
         super().__init__(root, **photos)
-        self.title = Path(os.path.abspath(user_path(root))).name
+        self.title = folder_name(root)
         self.layout: Layout = layout
         self.scheme = scheme
         self._said = False  # what :meth:`setup` says of the data

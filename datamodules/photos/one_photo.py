@@ -109,6 +109,10 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     if isinstance(photo, np.ndarray):
         return "photo", pixels_of_item(photo)
     path = user_path(photo)
+    if path.is_dir():
+        raise FileNotFoundError(
+            f"Expected argument `image` to be an image file, but {path} is a folder: name its files."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `image` to be an image file, but there is none at {path}.")
     if not is_utf8(str(path)):
@@ -125,7 +129,7 @@ def _decoded(content: bytes, max_pixels: int) -> NDArray[np.uint8]:
         with open_image(BytesIO(content), max_pixels) as image:
             return pixels_of(image, upright=True)
     except UnidentifiedImageError as error:
-        raise ValueError(f"Expected the photo to be one of {', '.join(FORMATS)}, but it is none.") from error
+        raise ValueError(f"Expected the photo to be one of {', '.join(FORMATS)}, but got other content.") from error
     except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
         raise ValueError(f"Expected the photo to be an image, but it cannot be decoded: {error}.") from error
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
+from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
 
 REMEDY = "Pass `--model.backbone.weights FILE`, or `null` to start from random weights."
@@ -59,9 +60,19 @@ def load_weights(
         net.load_state_dict(kept, strict=True)
     except RuntimeError as error:
         raise ValueError(
-            f"Expected argument `weights` to be a state dict of {name} or of the backbone, but got "
-            f"{file}: {error}\nPass the file of the network named in `backbone.name`, or change that name."
+            f"Expected argument `weights` to be a state dict of {name} or of the backbone, but got {file}: "
+            f"{_difference(net.state_dict(), kept) or error}. Pass the file of the network named in `backbone.name`, "
+            "or change that name."
         ) from error
+
+
+def _difference(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """What sets the entries of a file apart from those of a network, empty if only their shapes differ."""
+    lacking, more = ([key for key in one if key not in other] for one, other in ((own, given), (given, own)))
+    sides = {"it lacks": lacking, "it also has": more}
+    return "; ".join(
+        f"{what} {counted(len(keys), 'key')}, such as {', '.join(keys[:3])}" for what, keys in sides.items() if keys
+    )
 
 
 def _without_classifier(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

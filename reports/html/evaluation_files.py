@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from protometry.command_line.messages import program
 from protometry.explanations.random_maps import Random
 from protometry.reports.results.metrics_json import Result, read_content, read_metrics
 from protometry.reports.results.runs import evaluations
@@ -41,8 +42,8 @@ def read_evaluation(folder: Path) -> EvaluationFiles:
     file = folder / METRICS
     if not file.is_file():
         raise FileNotFoundError(
-            f"Expected an evaluation in {folder}, but there is no metrics.json. Run `evaluate.py run --ckpt_path ...` "
-            "first."
+            f"Expected an evaluation in {folder}, but there is no metrics.json. Run "
+            f"`{program('evaluate')} run --ckpt_path ...` first."
         )
     items: dict[str, dict[str, dict[str, float]]] = {}
     for name in NAMED_BY:

@@ -8,7 +8,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from protometry.command_line.messages import counted
+from protometry.command_line.messages import counted, program
 from protometry.command_line.user_path import user_path
 from protometry.reports.results.differences import differing, short, short_name
 from protometry.reports.results.metrics_json import Result, read_metrics
@@ -126,7 +126,8 @@ def _why(path: Path) -> str:
     if any(path.glob("*/evaluation")):
         return f"it is a folder of runs. Name one of them, such as {min(path.glob('*/evaluation')).parent}."
     checkpoint = next((f for name in ("best", "last") if (f := path / "checkpoints" / f"{name}.ckpt").is_file()), None)
-    return f"there is none. Run `evaluate.py run --ckpt_path {checkpoint or '<run>/checkpoints/last.ckpt'}` first."
+    file = checkpoint or "<run>/checkpoints/last.ckpt"
+    return f"there is none. Run `{program('evaluate')} run --ckpt_path {file}` first."
 
 
 def read_from(*results: Result) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protometry.callbacks.evaluation.predictions import Prediction
+from protometry.command_line.messages import program
 from protometry.datamodules.sample import sample_key
 from protometry.reports.results.schema import range_of
 from protometry.run_folder.atomic import write_atomic
@@ -138,7 +139,7 @@ def read_values(path: Path) -> ImageValues:
     if not path.is_file():
         raise FileNotFoundError(
             f"Expected {path} next to the metrics.json, but there is none. Evaluate the run again with "
-            "`evaluate.py run --ckpt_path ... --overwrite true`."
+            f"`{program('evaluate')} run --ckpt_path ... --overwrite true`."
         )
     first = NAMED_BY[path.stem]
     table: dict[str, list[float]] = {}

@@ -35,6 +35,7 @@ MUST_AGREE = (
     "noise",
     "view",
 )
+OF_A_MODEL = ("training.model", "training.phases", "training.epochs")
 BY_SUITE = ("explainer", "explained_by", "interface", "object")  # None if no metric of the suite reads it
 
 
@@ -141,6 +142,8 @@ def differences(first: Result, second: Result) -> dict[str, tuple[Any, Any]]:
     """The conditions in which two results differ, without those that only one of them has, by its suite."""
     facts = [{**r.conditions, **r.incidentals, "fold": r.fold, "seed": r.seed} for r in (first, second)]
     apart = {path: (a, b) for path, (a, b) in differing(facts).items() if path != "folds"}
+    if first.model != second.model:  # whose arguments and phases are others
+        apart = {path: pair for path, pair in apart.items() if not path.startswith(OF_A_MODEL)}
     return {path: pair for path, pair in apart.items() if path not in BY_SUITE or None not in pair}
 
 

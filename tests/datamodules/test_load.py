@@ -58,6 +58,13 @@ def test_without_a_split_file_the_split_is_made_again(cub, tmp_path):
     assert again.split_record() == cub.split_record()
 
 
+def test_a_folder_that_was_renamed_is_the_same_data_set(tmp_path):
+    root = make_folders(tmp_path / "birds")
+    path = saved(tmp_path / "run", ImageFolder(str(root), image_size=16))
+    root.rename(tmp_path / "moved")
+    assert load_datamodule(path, root=str(tmp_path / "moved")).dataset_name == "birds"
+
+
 def test_training_photos_among_other_data_are_warned_of(tmp_path):
     data = ImageFolder(str(make_folders(tmp_path / "birds")), image_size=16)
     path = saved(tmp_path / "run", data)

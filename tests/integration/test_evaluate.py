@@ -410,7 +410,7 @@ def test_two_runs_side_by_side(evaluated_run, evaluated_copy, tmp_path, capsys):
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------
-def test_every_request_has_a_folder_of_its_own(evaluated_copy):
+def test_every_request_has_a_folder_of_its_own(evaluated_copy, capsys):
     first = (evaluated_copy / "evaluation" / "metrics.json").read_bytes()
     run_evaluation(evaluated_copy)
     run_evaluation(evaluated_copy, "--split", "val", "--suite", "general")
@@ -439,6 +439,10 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy):
         units = [float(row["class_representation/contrastiveness"]) for row in csv.DictReader(file)]
     value = result[files.name]["metrics"]["class_representation/contrastiveness"]["value"]
     assert sum(units) / len(units) == pytest.approx(value)
+    assert "now read this evaluation" not in capsys.readouterr().out  # the first is of the best checkpoint
+    (evaluated_copy / "evaluation" / "metrics.json").unlink()
+    run_evaluation(evaluated_copy, "--suite", "general")
+    assert "read this evaluation (5 metrics); name" in capsys.readouterr().out
 
 
 def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):

@@ -41,7 +41,7 @@ def test_a_model_goes_to_the_hub_and_explains_from_there(hub, tmp_path):
     assert {"README.md", "model.json", "model.safetensors"} < set(files)
     card = files["README.md"].decode()
     assert 'PhotoExplainer("hf://birds/quickstart")' in card
-    assert "The model was not evaluated." in card
+    assert "Exported without an evaluation." in card
     assert "ProtoPNet (Chen et al. 2019)" in card
     files["code.py"] = b"raise SystemExit"  # of somebody else, and never fetched
     photo = Path(__file__).parents[2] / "docs/prototypes.png"

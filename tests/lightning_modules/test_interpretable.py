@@ -64,11 +64,11 @@ def run(model, datamodule, how):
 def test_data_of_the_other_task_is_refused_before_work_starts(how, monkeypatch):
     monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("no work may have started"))
     message = r"Expected multiclass data, because Classifier has `task: multiclass`, but SketchBirds is multilabel. "
-    message += r"Set `model.init_args.task` to multilabel, or .* with `data.init_args.task`"
+    message += r"Pass `--model.task multilabel`, or .* with `--data.task`"
     with pytest.raises(ValueError, match=message):
         run(make(num_classes=20), tiny_birds(task="attributes"), how)
     message = r"Expected multilabel data, because Classifier has `task: multilabel`, but SketchBirds is multiclass. "
-    message += r"Set `model.init_args.task` to multiclass, or .* with `data.init_args.task`"
+    message += r"Pass `--model.task multiclass`, or .* with `--data.task`"
     with pytest.raises(ValueError, match=message):
         run(make(task="multilabel"), tiny_birds(), how)
 

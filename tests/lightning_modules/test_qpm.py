@@ -96,5 +96,5 @@ def test_bad_input(options, message):
 def test_several_labels_per_image_are_refused():
     data = tiny_birds(task="attributes")
     model = QPM(num_features=12, features_per_class=3, num_classes=data.num_classes, image_size=SIZE)
-    with pytest.raises(ValueError, match=r"multilabel\. Choose another task of the data with `data.init_args.task`"):
+    with pytest.raises(ValueError, match=r"multilabel\. Choose another task of the data with `--data.task`"):
         tiny_trainer().fit(model, datamodule=data)

@@ -289,6 +289,8 @@ class TestFaults:
             ),
             ({"lable": lambda i: "fly"}, "the column `lable` is unknown. Did you mean `label`"),
             ({"Part_eye": lambda i: ""}, "Did you mean `part:eye`"),
+            ({"atribute__dark": lambda i: "1"}, "`atribute:dark` is unknown. Did you mean `attribute:dark`"),
+            ({"Parts__eye": lambda i: ""}, "Did you mean `part:eye`"),
             ({"class": lambda i: "fly"}, "the column `class` is unknown. Did you mean `label`"),
             ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
             ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),

@@ -139,7 +139,7 @@ AT_WORK = "process 7 on host is at work in .*{}, or was stopped there"
     ("named", "file", "reason"),
     [
         ("none", "notes.txt", "there is no such file or folder"),
-        ("empty", "empty/notes.txt", "there is none. Run `evaluate.py run --ckpt_path"),
+        ("empty", "empty/notes.txt", "there is none. Run `python evaluate.py run --ckpt_path"),
         ("a", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
         ("a/evaluation", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
         ("a", "a/evaluation/x/.lock", AT_WORK.format("a/evaluation/x")),
