@@ -55,7 +55,7 @@ def _make(folder: Path) -> None:
     trained = TrainedModel(folder / LAST)
     evaluate(Request(trained, Interpretability(SUITE), limit=IMAGES), Hardware())
     explained, files = trained.evaluated(folder / EVALUATION)
-    print(f"report: {build_report(explained, files, folder / EVALUATION / REPORT, Limits(**PAGES))}")
+    print(f"report:      {build_report(explained, files, folder / EVALUATION / REPORT, Limits(**PAGES))}")
 
 
 def main(args: list[str] | None = None) -> None:

@@ -71,9 +71,9 @@ def show_check(check: DataCheck) -> str:
     """The findings as a table for people."""
     record = check.record
     official = record["official_images"]
-    known = {None: "no official total is known", record["images"]: "the official total"}
-    total = known.get(official, f"of {official} in the official data set")
-    lines = [f"{record['name']}: {record['images']} images ({total}), {counted(record['classes'], 'class')}"]
+    known = {None: "", record["images"]: " (the official total)"}
+    total = known.get(official, f" (of {official} in the official data set)")
+    lines = [f"{record['name']}: {record['images']} images{total}, {counted(record['classes'], 'class')}"]
     lines += ["", f"{'split':<12}{'samples':>9}{'checked':>9}{'per class':>12}  sha256 of ids"]
     for split, entry in record["splits"].items():
         span = f"{entry['per_class']['min']}-{entry['per_class']['max']}"

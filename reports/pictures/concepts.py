@@ -133,7 +133,7 @@ def concept_panels(
         label, name = int(sample["label"]), class_names[int(predicted)]
         right = "right" if label == int(predicted) else f"it is {class_names[label]}"
         titles.append(f"{sample['sample_id']}: {name}, {right}")
-    return sheet(groups, SHOWN + 2, titles)
+    return sheet(groups, len(groups[0]) // 2, titles)
 
 
 def _panel(
@@ -142,14 +142,12 @@ def _panel(
     captions: Sequence[tuple[bool, str, float]],
     points: Sequence[Sequence[tuple[float, float]]],
 ) -> list[Image.Image]:
-    """Two lines of tiles: the image, its concepts, empty places, the class."""
-    image, empty = sample["image"].cpu(), Image.new("RGB", (TILE, TILE + 2 * LINE), WHITE)
-    tiles = []
+    """Two lines of tiles: the image, its concepts, the class."""
+    image, tiles = sample["image"].cpu(), []
     for view in (_overlay, _region):
         line = [_tile(image, [], "image", "")]
         for (present, name, contribution), values, places in zip(captions, maps, points, strict=False):
             line.append(_tile(view(image, values), places, name, f"contribution {contribution:+.2g}", present))
-        line += [empty] * (SHOWN - len(captions))
         tiles += [*line, _tile(view(image, maps[-1]), [], "predicted class", "sum of all maps by weight")]
     return tiles
 

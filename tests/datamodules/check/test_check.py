@@ -81,7 +81,7 @@ class TestFindings:
     def test_photos_for_test_only(self, tmp_path):
         data = ImageFolder(str(make_folders(tmp_path / "photos")), scheme="test", image_size=16)
         found = check_data(data)
-        assert "no training images: for `evaluate.py run --data`" in show_check(found)
+        assert "no training images: for `python evaluate.py run --data`" in show_check(found)
         record = found.record
         assert show_check(found).startswith("photos (ImageFolder): 16 images")
         assert list(record["splits"]) == ["test"]

@@ -11,7 +11,7 @@ from protometry.datamodules.sample import ClassTables
 from protometry.explanations.views import GAP
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.reports.pictures import concepts
-from protometry.reports.pictures.concepts import LINE, SHOWN, TILE, concept_pictures, importance_histograms
+from protometry.reports.pictures.concepts import LINE, TILE, concept_pictures, importance_histograms
 from protometry.reports.pictures.family import Evaluated
 
 PRESENT, ABSENT = getrgb(concepts.PRESENT), getrgb(concepts.ABSENT)
@@ -62,7 +62,7 @@ def test_panels():
     evaluated = evaluation([sample], (torch.tensor([0, 2]), torch.tensor([0, 1])))
     picture = concept_pictures(evaluated)["concept_panels"]
     step_x, step_y, top = TILE + 2 * GAP, TILE + 2 * LINE + GAP, 24
-    assert picture.width == (SHOWN + 2) * step_x
+    assert picture.width == 4 * step_x  # image, two concepts, class
     marks, outputs = [], []
     for column in range(1, 3):
         left, base = GAP + column * step_x, top + TILE
