@@ -279,7 +279,7 @@ def test_a_data_module_of_the_user(tmp_path):
     kinds = {"model": "ProtoPNet", "data": "tests.tiny_runs.MyBirds"}
     fit(folder, *GENERAL, "--trainer.max_epochs=1", "--test_after_fit=true", **kinds)
     result = strict(folder / "evaluation" / "metrics.json")
-    assert (result["model"], result["dataset"]) == ("ProtoPNet", "tests")
+    assert (result["model"], result["dataset"]) == ("ProtoPNet", "MyBirds")
 
 
 # -- other data -------------------------------------------------------------------------------------------------------
@@ -614,11 +614,11 @@ def test_explain_writes_a_picture_a_page_and_numbers_for_photos_and_ids(evaluate
         (["--image", str(photo), "--max_pixels", "9"], r"50x40 pixels .*, more than `max_pixels` \(9\); shrink it"),
         (["--sample", ""], "to name images, but got ''"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
-        (["--image", str(tmp_path)], "there is none at"),
+        (["--image", str(tmp_path)], "is a folder: name its files"),
     ):
         with pytest.raises(ValueError, match=message):
             evaluate.main(["explain", *checkpoint, *bad])
-    with pytest.raises(ValueError, match="there is none at"):  # after the photos that can be read
+    with pytest.raises(ValueError, match="is a folder: name its files"):  # after the photos that can be read
         evaluate.main(["explain", *checkpoint, "--image", str(tmp_path), str(photo)])
     evaluate.main(["explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30"])
     result = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
