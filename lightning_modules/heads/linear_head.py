@@ -71,27 +71,25 @@ class LinearHead:
         active = self.units().active
         scores = training[0].to(active.device)[:, active]
         _refuse_alike(scores)
-        problem, targets = self._terms(active, spec), self._targets(training[1].to(active.device))
-
-        def posed(penalty: float) -> Problem:
-            return Problem(scores, targets, self.num_classes, penalty, spec.l1_ratio, problem)
-
+        targets, terms = self._targets(training[1].to(active.device)), self._terms(active, spec)
+        problem = Problem(scores, targets, self.num_classes, 1.0, spec.l1_ratio, terms)
         if validation is not None:
             validation = validation[0].to(scores)[:, active], validation[1].to(active.device)
             refuse_broken(validation[0])
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
-        for penalty in [spec.penalty] if spec.penalty is not None else _halvings(posed(1.0)):
-            posed_now, promised = posed(penalty), (ROUGH if spec.penalty is None else FINE) * penalty
-            heads.append(fit_sparse_head(posed_now, promised, start=heads[-1] if heads else None))
-            rows.append(_row(penalty, posed_now, heads[-1], promised) | self._validated(heads[-1], validation))
+        for penalty in [spec.penalty] if spec.penalty is not None else _halvings(problem):
+            posed, promised = problem.at(penalty), (ROUGH if spec.penalty is None else FINE) * penalty
+            heads.append(fit_sparse_head(posed, promised, start=heads[-1] if heads else None))
+            rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(heads[-1], validation))
             if len(rows) - 1 - _best(rows) >= PATIENCE:
                 break
         chosen = _one_standard_error_choice(rows)
         if spec.penalty is None:
-            penalty, posed_now = rows[chosen]["penalty"], posed(rows[chosen]["penalty"])
-            heads[chosen] = fit_sparse_head(posed_now, FINE * penalty, start=heads[chosen])
-            rows[chosen] = _row(penalty, posed_now, heads[chosen], FINE * penalty)
+            penalty = rows[chosen]["penalty"]
+            posed = problem.at(penalty)
+            heads[chosen] = fit_sparse_head(posed, FINE * penalty, start=heads[chosen])
+            rows[chosen] = _row(penalty, posed, heads[chosen], FINE * penalty)
             rows[chosen] |= self._validated(heads[chosen], validation)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
         _warn_of_unsolved(rows, chosen)

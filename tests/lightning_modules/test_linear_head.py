@@ -114,7 +114,7 @@ def test_the_solution_is_as_precise_as_promised_for_large_scores(scale):
     ("broken", "message"),
     [
         ([0], r"not solved for 1 of \d penalties, which were not chosen: 1.9e-01"),
-        (range(99), r"by 1.0e\+00 after 5 passes, more than 0.001 of its penalty of 1.9e-01. Raise"),
+        (range(99), r"by 1.0e\+00 after \d+ passes, more than 0.001 of its penalty of 1.9e-01. Raise"),
     ],
 )
 def test_a_penalty_that_is_not_solved_is_marked_and_not_chosen_without_a_warning(broken, message, monkeypatch):

@@ -28,7 +28,7 @@ def data():
 def test_against_scikit_learn(data, penalty, l1_ratio):
     scores, labels = data
     problem = Problem(scores, labels, K, penalty, l1_ratio)
-    head = fit_sparse_head(problem)
+    head = fit_sparse_head(problem, 1e-8)
     saga = LogisticRegression(
         penalty="elasticnet", solver="saga", C=1 / (80 * penalty), l1_ratio=l1_ratio, tol=1e-8, max_iter=20000
     )
@@ -70,6 +70,24 @@ def test_raw_scores_without_bias_against_scikit_learn(data, penalty, penalty_fac
     assert problem.objective(head.weight, head.bias) == pytest.approx(values[0], rel=1e-12)
     assert torch.equal(head.weight == 0, result.abs() < 1e-6)
     assert not head.bias.any()
+
+
+@pytest.mark.parametrize("listed", [2**28, 0], ids=["units of each class", "units of all classes"])
+def test_working_sets_grow_shrink_and_change_signs(listed, monkeypatch):
+    """From no weight, from all weights with the wrong sign, and from the solution of half the penalty."""
+    monkeypatch.setattr(sparse_head, "_LISTED", listed)
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(150, 60, generator=generator).double(), torch.arange(150) % 3
+    problem = Problem(scores, labels, 3, 0.02, 1.0, RAW)
+    saga = LogisticRegression(l1_ratio=1.0, solver="saga", C=1 / 3, tol=1e-8, max_iter=100_000, fit_intercept=False)
+    expected = torch.tensor(saga.fit(scores.numpy(), labels.numpy()).coef_)
+    cold = fit_sparse_head(problem, 1e-9)
+    assert (cold.weight != 0).sum(dim=1).max() > sparse_head._FIRST
+    starts = [replace(cold, weight=-cold.weight), fit_sparse_head(problem.at(0.01))]
+    for head in (cold, *(fit_sparse_head(problem, 1e-9, start=start) for start in starts)):
+        torch.testing.assert_close(head.weight, expected, rtol=0, atol=1e-4)
+        assert torch.equal(head.weight == 0, expected.abs() < 1e-6)
+        assert problem.violation(head.weight, head.bias) == pytest.approx(head.violation, abs=1e-12)
 
 
 def test_several_labels_against_scikit_learn(data):
