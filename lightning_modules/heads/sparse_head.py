@@ -294,7 +294,8 @@ def _solve(
     most_bias = torch.full_like(bias, math.inf if problem.terms.bias else 0.0)
     largest = torch.full_like(weight, math.inf).masked_fill(problem.fixed, 0.0)
     bounds = Bounds(flat(-largest.masked_fill(bounded, 0.0), -most_bias), flat(largest, most_bias))
-    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": most, "maxfun": most, "maxcor": 20}
+    gtol = 0.0 if tolerance < math.inf else math.inf  # the first round only looks at the gradient
+    options = {"ftol": 0.0, "gtol": gtol, "maxiter": most, "maxfun": most, "maxcor": 20}
     how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": stop, "options": options}
     solution = minimize(value_and_gradient, flat(signs * weight, bias), **how)
     sizes, bias = unpack(solution.x)
