@@ -16,6 +16,7 @@ from protometry.callbacks import Interpretability, PhaseSchedule
 from protometry.callbacks.phases.projection import nearest_patches
 from protometry.datamodules import SketchBirds
 from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.phases import HeadSpec
 from tests.engine_runs import run_engine
 
 Work = Callable[[], object]
@@ -122,6 +123,20 @@ def head_phase() -> Work:
     return work
 
 
+def last_layer(classes: int, images: int) -> Work:
+    """Solving the last layer for scores of 10 units per class, a part of them common to all units."""
+    model, labels = protopnet(classes, 10), torch.arange(images) % classes
+    common = torch.randn(images, 20) @ torch.randn(20, 10 * classes) / 20**0.5
+    own = model.owner[:, labels].T * torch.rand(images, 10 * classes) * torch.rand(10 * classes)
+    scores = (0.3 + 0.05 * torch.randn(images, 10 * classes) + 0.08 * common + 0.8 * own).clamp(0, 1)
+
+    def work() -> None:
+        model.prototypes.active.fill_(True)
+        model.fit_head((scores, labels), None, HeadSpec(1e-3))
+
+    return work
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table; its time is divided by ``images``, and ``floor`` makes what the work cannot avoid."""
@@ -146,6 +161,8 @@ ROWS = {
     ),
     "head": Row("head in training, 10,000 prototypes", 16, head, ("released formula", released_head)),
     "head_phase": Row("head-only phase, per image and epoch", 256 * 20, head_phase),
+    "last_layer": Row("last layer solved, 20 classes × 10", 4_000, lambda: last_layer(20, 4_000)),
+    "last_layer_many": Row("last layer solved, 200 classes × 10", 5_994, lambda: last_layer(200, 5_994)),
     "completeness": Row(
         "completeness, ResNet-18, 224 px",
         16,

@@ -47,7 +47,7 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     Scores come from the evaluation transform, under which prototypes are projected and the model is evaluated: they do
     not depend on a draw, the batch size or the number of processes. All processes take over the solution of the first.
     The penalties tried are in ``head_path.csv`` of the run folder.
-    Memory: 12 bytes per image and unit on the first process, 4 on the others.
+    Memory: at most 24 bytes per image and unit and 2 GiB more on the first process, 4 bytes on the others.
 
     Returns:
         The penalty chosen, its objective, violation of the optimality conditions, weights per class, units left, and
