@@ -73,7 +73,8 @@ class ImageDataModule(LightningDataModule, ABC):
         seed: seed of order and augmentation (linked to ``seed_everything``).
         fixed_augmentations: number of augmentations of each training image, which epochs show in turn; a new one in
             every epoch if None.
-        cache: folder for the features of a frozen backbone, which are then computed once; None keeps none.
+        cache: folder for photos as the model sees them and for the features of a frozen backbone, which are then made
+            once; None keeps neither.
 
     Raises:
         ValueError: if a number is too small or too large, or ``image_size`` has not one or two.

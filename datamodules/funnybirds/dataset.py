@@ -83,6 +83,7 @@ class FunnyBirdsDataset(PhotoDataset):
     """
 
     table: BirdTable
+    marks_without_pixels = True
 
     def __init__(self, root: str, transform: PhotoTransform | None = None) -> None:
         classes = read_classes(root)

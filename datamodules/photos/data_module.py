@@ -6,20 +6,23 @@ import copy
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 
+from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.alike import in_two_parts, same_but_for_case
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.download import Archive, is_free
 from protometry.datamodules.photos.download import download as download_archives
+from protometry.datamodules.photos.kept_photos import KeptPhotos
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.photos.verify import Verify, verify_images
 from protometry.datamodules.sample import Capabilities, ClassTables, nfc
@@ -27,6 +30,12 @@ from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
 from protometry.datamodules.transforms.placement import GeometryPreset
 from protometry.run_folder.settings import Effect
+
+
+@cache
+def _say(text: str) -> None:
+    """Log once, although data modules are copied."""
+    rank_zero_info(text)
 
 
 class PhotoDataModule(ImageDataModule, ABC):
@@ -121,7 +130,17 @@ class PhotoDataModule(ImageDataModule, ABC):
         """All photos of the data set, read once; not in ``prepare_data``, which runs in one process only."""
         if self._photos is None:
             self._photos = self.photo_dataset()
+            if self.cache is not None:
+                self._photos.kept = self._kept_photos(user_path(self.cache), self._photos)
         return self._photos
+
+    def _kept_photos(self, cache: Path, photos: PhotoDataset) -> KeptPhotos:
+        kept, count = KeptPhotos(cache, photos.transform, photos.upright), len(photos.table.files)
+        _say(
+            f"Photos are kept in {kept.folder}, which holds {len(kept):,}. The {count:,} of {photos.table.folder} take "
+            f"up to {count * kept.bytes_per_photo / 1e6:,.0f} MB."
+        )
+        return kept
 
     def file_of(self, sample_id: str) -> Path | None:
         """The file of a photo."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position
 from protometry.datamodules.photos.alike import middle_hash
 from protometry.datamodules.photos.files import decode_image
+from protometry.datamodules.photos.kept_photos import KeptPhotos
 from protometry.datamodules.photos.polygons import polygon_mask
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile, Mark
@@ -86,9 +87,14 @@ class PhotoDataset(ImageDataset):
         multi_label: whether ``labels`` are the logits of a model.
         upright: whether photos are turned as their EXIF tags say. Boxes, points, masks and what :meth:`mark` adds count
             pixels as they are stored, so that photos with any of these stay as they are.
+        kept: where the pixels of photos in the frame are kept, if they are.
+        marks_without_pixels: whether :meth:`mark` does without the pixels and the box of a photo, which may be kept
+            then. Of a photo that is kept, it only sees how large it is.
     """
 
     multi_label = False
+    marks_without_pixels = False
+    kept: KeptPhotos | None = None
 
     def __init__(self, table: PhotoTable, transform: PhotoTransform) -> None:
         self.table, self.transform = table, transform
@@ -203,14 +209,14 @@ class PhotoDataset(ImageDataset):
 
     def _framed(self, epoch: int, position: int) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and for evaluation its annotations as they are on the photo."""
-        row = int(self.rows[position])
-        photo, seed = self._photo(row), None
+        row, seed = int(self.rows[position]), None
+        if self.training and self.transform.random:
+            seed = transform_seed(self.seed, epoch, int(self._keys[position]))
+        photo, image = self._photo(row)
         if not self.training:
             photo = self.mark(row, self._with_mask_and_points(row, photo))
-        elif self.transform.random:
-            seed = transform_seed(self.seed, epoch, int(self._keys[position]))
         try:
-            return self.transform.to_frame(photo, seed)
+            return self.transform.to_frame(photo, seed, image)
         except ValueError as error:
             raise ValueError(f"{self.table.files[row].path}: {error}") from error
 
@@ -225,8 +231,23 @@ class PhotoDataset(ImageDataset):
         except ValueError as error:
             raise ValueError(f"{error} {self.table.files[row].remedy}") from error
 
-    def _photo(self, row: int) -> Photo:
-        image = self.decoded(row, self.table.files[row].path)
+    def _photo(self, row: int) -> tuple[Photo, NDArray[np.uint8] | None]:
+        """A photo and, unless they are still to be made from it, its pixels in the frame."""
+        path, box = self.table.files[row].path, None if self.table.boxes is None else self.table.boxes[row]
+        marked = not self.training and type(self).mark is not PhotoDataset.mark
+        if self.kept is None or (marked and not self.marks_without_pixels):
+            return self._with_box(row, self.decoded(row, path)), None
+        key = self.kept.key(path, box)
+        if found := self.kept.find(key):
+            size, image = found
+            return self._with_box(row, np.broadcast_to(np.uint8(0), (*size, 3))), image
+        photo = self._with_box(row, self.decoded(row, path))
+        image = self.transform.framed(photo)
+        if self.kept.key(path, box) == key:  # nobody changed the file meanwhile
+            self.kept.keep(key, photo.image.shape[:2], image)
+        return photo, image
+
+    def _with_box(self, row: int, image: NDArray[np.uint8]) -> Photo:
         if self.table.boxes is None:
             return Photo(image)
         x0, y0, x1, y1 = self.table.boxes[row].tolist()

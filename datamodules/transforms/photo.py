@@ -114,29 +114,28 @@ class PhotoTransform:
             framed = replace(framed, points=points[0], visible=seen[0])
         return framed
 
-    def to_frame(self, photo: Photo, seed: int | None = None) -> tuple[Photo, Placement]:
+    def to_frame(
+        self, photo: Photo, seed: int | None = None, image: NDArray[np.uint8] | None = None
+    ) -> tuple[Photo, Placement]:
         """The pixels of a photo in the frame, and where they lie; box and points stay as they are on the photo.
+
+        Args:
+            photo: as it is in its file.
+            seed: of the augmentation.
+            image: what :meth:`framed` made of the photo, whose own pixels then do not matter.
 
         Raises:
             ValueError: if ``crop="box"`` and there is no box, a mask or label map is not as large as the photo, or an
                 augmentation gets no seed.
         """
-        height, width = photo.image.shape[:2]
-        top, left, bottom, right = 0, 0, height, width
-        if self.crop == "box":
-            if photo.box is None:
-                raise ValueError(
-                    "Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`."
-                )
-            left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
-        placement = place((bottom - top, right - left), self.size, self.geometry)
-        placement = placement.moved(top, left)
-        image = placement.image(photo.image, self.resize_filter)
+        placement = self._placement(photo)
+        image = placement.image(photo.image, self.resize_filter) if image is None else image
         if self._compose is not None:
             if seed is None:
                 raise ValueError("Expected argument `seed` to be an integer because augmentation is on, but got None.")
             self._compose.set_random_seed(seed)
             return Photo(self._compose(image=image)["image"]), placement
+        height, width = photo.image.shape[:2]
         mask, codes = photo.object_mask, photo.label_map
         for name, labels in (("object mask", mask), ("label map", codes)):
             if labels is not None and labels.shape != (height, width):
@@ -149,6 +148,25 @@ class PhotoTransform:
         if codes is not None:
             codes = placement.labels(codes)
         return Photo(image, mask, codes, photo.points, photo.visible, photo.box), placement
+
+    def framed(self, photo: Photo) -> NDArray[np.uint8]:
+        """The pixels of a photo in the frame ``(H, W, 3)`` before any augmentation.
+
+        Raises:
+            ValueError: if ``crop="box"`` and there is no box.
+        """
+        return self._placement(photo).image(photo.image, self.resize_filter)
+
+    def _placement(self, photo: Photo) -> Placement:
+        height, width = photo.image.shape[:2]
+        top, left, bottom, right = 0, 0, height, width
+        if self.crop == "box":
+            if photo.box is None:
+                raise ValueError(
+                    "Expected the photo to have a box because `crop` is 'box', but it has none. Use `crop: none`."
+                )
+            left, top, right, bottom = (int(edge) for edge in photo.box + BOX_END)
+        return place((bottom - top, right - left), self.size, self.geometry).moved(top, left)
 
 
 def composed(steps: list[Any]) -> Any:

@@ -1,0 +1,214 @@
+"""Photos that are kept: equal to those of a run without a cache, whoever fills it, and whatever happens to files."""
+
+import os
+import pickle
+import resource
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+
+from protometry.datamodules import ImageFolder
+from protometry.datamodules.check.sample import same_sample
+from protometry.datamodules.photos import dataset as dataset_file
+from protometry.datamodules.photos.kept_photos import KeptPhotos
+from protometry.datamodules.splits import SPLITS
+from protometry.datamodules.transforms.photo import Photo, PhotoTransform
+from tests.datamodules.registry import SETS
+from tests.datamodules.toy_photos import Toy, ToyDataset, toy
+from tests.photo_trees import make_table, noise_picture
+
+
+def make_noise(root):
+    """The photos of the toy data set, all of other pixels, 8 of them for test."""
+    for number in range(16):
+        noise_picture(root / f"{('ant', 'bee')[number // 8]}_{number % 8}.png", (40, 30), seed=number)
+    return root
+
+
+def reads(monkeypatch):
+    """The files that are decoded from now on."""
+    paths, decode = [], dataset_file.decode_image
+    monkeypatch.setattr(dataset_file, "decode_image", lambda path, *more: paths.append(path) or decode(path, *more))
+    return paths
+
+
+def pictures(data, split="test"):
+    return torch.stack([sample["image"] for sample in map(data.dataset(split).__getitem__, range(8))])
+
+
+def samples(data):
+    indices = [(epoch, position) for epoch in (0, 2) for position in range(6)]
+    datasets = [data.dataset(split) for split in SPLITS]
+    return [dataset[epoch, i] for dataset in datasets for epoch, i in indices if i < len(dataset)]
+
+
+def images(data):
+    return (batch["image"] for batch in data.test_dataloader())
+
+
+def replaced(path, seed):
+    """Another photo of the same size in bytes, with the same time of change."""
+    before = path.stat()
+    noise_picture(path, (40, 30), seed)
+    path.write_bytes(path.read_bytes() + b"\0" * (before.st_size - path.stat().st_size))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return path.stat().st_size == before.st_size
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_samples_of_all_data_sets_are_those_without_a_cache(name, tmp_path, monkeypatch):
+    root, decoded = tmp_path / "root", reads(monkeypatch)
+    SETS[name].write(root)
+    for _ in range(2):  # kept by the first, read by the second
+        data = SETS[name].read(root, image_size=(24, 32), seed=3, cache=str(tmp_path / "cache"))
+        decoded.clear()
+        found = samples(data)
+    assert not {file.path for file in data.photos.table.files} & {*decoded}
+    assert all(map(same_sample, found, samples(SETS[name].read(root, image_size=(24, 32), seed=3))))
+
+
+class TestFolder:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"image_size": (16, 12)},
+            {"geometry": "letterbox"},
+            {"geometry": "shorter_crop"},
+            {"variant": "quanproto"},
+            {"crop": "box"},
+            {"augmentation": "none"},
+        ],
+    )
+    def test_every_transform_has_photos_of_its_own(self, tmp_path, settings):
+        make_table(tmp_path / "root")
+        for path in (tmp_path / "root").glob("*/*.jpg"):
+            noise_picture(path, (40, 30))
+        usual = {"root": str(tmp_path / "root"), "table": str(tmp_path / "root/photos.csv"), "image_size": 16}
+        cache = {"cache": str(tmp_path / "cache")}
+        for options in (usual, usual | settings):
+            for split in ("test", "train"):
+                plain, kept = ImageFolder(**options).dataset(split), ImageFolder(**options, **cache).dataset(split)
+                assert same_sample(kept[0], plain[0])
+        assert len([*(tmp_path / "cache/photos").iterdir()]) == 2 - ("augmentation" in settings)
+
+    def test_photos_are_turned_or_not(self, tmp_path):
+        exif = Image.Exif()
+        exif[274] = 6
+        Image.new("RGB", (20, 10)).save(tmp_path / "ant_0.jpg", exif=exif)
+        kept = [KeptPhotos(tmp_path, PhotoTransform((8, 8)), upright) for upright in (False, True)]
+        assert kept[0].folder != kept[1].folder
+
+    def test_equal_names_sizes_and_times_in_another_root_are_other_photos(self, tmp_path):
+        cache = str(tmp_path / "cache")
+        roots = [make_noise(tmp_path / name) for name in "ab"]
+        assert replaced(roots[1] / "ant_0.png", seed=99)
+        shutil.copystat(roots[0] / "ant_0.png", roots[1] / "ant_0.png")
+        for root in roots:
+            assert torch.equal(pictures(toy(root, cache=cache)), pictures(toy(root)))
+
+
+class TestFiles:
+    def test_a_photo_that_is_replaced_is_read_again_and_one_that_is_gone_missed(self, tmp_path, monkeypatch):
+        root, cache = make_noise(tmp_path / "root"), str(tmp_path / "cache")
+        data = toy(root, cache=cache)
+        before, decoded = pictures(data), reads(monkeypatch)
+        assert torch.equal(pictures(data), before)
+        assert decoded == []
+        names = data.dataset("test").sample_ids
+        assert replaced(root / names[2], seed=50)
+        after = pictures(data)
+        assert decoded == [root / names[2]]
+        assert torch.equal(after, pictures(toy(root)))
+        assert not torch.equal(after, before)
+        (root / names[2]).write_bytes(b"no photo")
+        with pytest.raises(ValueError, match="cannot be decoded"):
+            pictures(data)
+        (root / names[2]).unlink()
+        with pytest.raises(FileNotFoundError, match=names[2]):
+            pictures(data)
+
+    def test_what_a_killed_process_left_half_written_is_not_read(self, tmp_path):
+        root, cache = make_noise(tmp_path / "root"), tmp_path / "cache"
+        before = pictures(toy(root, cache=str(cache)))
+        for path in [*cache.rglob("*.keys"), *cache.rglob("*.pixels")]:
+            with path.open("ab") as file:
+                file.write(b"\1" * 7)
+        data = toy(root, cache=str(cache))
+        assert len(data.photos.kept) == 8
+        assert torch.equal(pictures(data), before)
+
+    def test_a_full_disk_is_warned_of_once_and_costs_time_only(self, tmp_path):
+        data = toy(make_noise(tmp_path / "root"), cache=str(tmp_path / "cache"))
+        plain, limits = pictures(toy(tmp_path / "root")), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # a photo has 768 bytes
+        try:
+            with pytest.warns(UserWarning, match="cannot be kept") as warnings:
+                assert torch.equal(pictures(data), plain)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert len(warnings) == 1
+        assert torch.equal(pictures(data), plain)
+        again = toy(tmp_path / "root", cache=str(tmp_path / "cache"))
+        assert len(again.photos.kept) == 2
+        assert torch.equal(pictures(again), plain)
+
+    @pytest.mark.parametrize("damage", ["remove", "shorten"])
+    def test_a_cache_that_is_damaged_meanwhile_costs_time_only(self, tmp_path, damage):
+        root, cache = make_noise(tmp_path / "root"), tmp_path / "cache"
+        plain = pictures(toy(root, cache=str(cache)))
+        data = toy(root, cache=str(cache))
+        data.setup()
+        if damage == "remove":
+            shutil.rmtree(cache)
+        else:
+            os.truncate(next(cache.rglob("*.pixels")), 100)
+        assert torch.equal(pictures(data), plain)
+        assert torch.equal(pictures(data), plain)
+
+    def test_files_that_were_removed_while_they_grew_are_not_begun_again(self, tmp_path):
+        root, cache = make_noise(tmp_path / "root"), tmp_path / "cache"
+        data = toy(root, cache=str(cache))
+        first = data.dataset("test")[0]
+        shutil.rmtree(cache)
+        with pytest.warns(UserWarning, match="cannot be kept"):
+            found = pictures(data)
+        assert same_sample(data.dataset("test")[0], first)
+        assert torch.equal(found, pictures(toy(root)))
+
+
+class TestProcesses:
+    def test_runs_at_once_and_their_workers_share_what_they_keep(self, tmp_path, monkeypatch):
+        root, options = make_noise(tmp_path / "root"), {"cache": str(tmp_path / "cache"), "batch_size": 2}
+        early = toy(root, **options)
+        early.setup()  # before the others keep anything
+        runs = [toy(root, num_workers=2, **options) for _ in range(2)]
+        plain = pictures(toy(root))
+        both = [torch.cat(seen) for seen in zip(*zip(*(images(run) for run in runs), strict=True), strict=True)]
+        assert [torch.equal(seen, plain) for seen in both] == [True, True]
+        decoded = reads(monkeypatch)
+        assert torch.equal(pictures(early), plain)
+        assert decoded == []
+        assert 2 <= len([*(tmp_path / "cache").rglob("*.keys")]) <= 4  # a worker may find all photos of its batch kept
+
+    def test_a_pickled_copy_takes_no_pixels_along(self, tmp_path):
+        data = toy(make_noise(tmp_path / "root"), cache=str(tmp_path / "cache"))
+        before = pictures(data)
+        dataset = data.dataset("test")
+        assert len(pickle.dumps(dataset)) < 8000
+        assert torch.equal(pickle.loads(pickle.dumps(dataset))[0]["image"], before[0])
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_mark_that_looks_at_pixels_gets_them(tmp_path, blind):
+    class Marked(ToyDataset):
+        marks_without_pixels = blind
+
+        def mark(self, row, photo):
+            return Photo(photo.image, label_map=photo.image[..., 0])
+
+    kind = type("Data", (Toy,), {"kind": Marked})
+    data = kind(str(make_noise(tmp_path / "root")), image_size=16, cache=str(tmp_path / "cache"))
+    first, second = (torch.stack([data.dataset("test")[i]["label_map"] for i in range(4)]) for _ in range(2))
+    assert torch.equal(first, second) is not blind
