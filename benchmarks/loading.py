@@ -5,7 +5,8 @@
 
 Bare is decoding every file a sample is made of (photo, mask, part map) with Pillow, cutting it to the box where the
 data module does so, and resizing it with the same filter; nothing is kept. Compared with it, float batches: of
-evaluation with all annotations, of training without augmentation, and of training with the default augmentation.
+evaluation with all annotations, of training without augmentation, and of training with the default augmentation. Kept
+are evaluation and training with the default augmentation, with photos in a cache.
 
 Two tables: CPU time of one thread (target: 0.8 of bare), and wall time of a loader with two worker processes, next to
 the same loader whose workers do the bare work and send nothing. Files are in the page cache.
@@ -188,15 +189,17 @@ def line(case: Case, scratch: Path, options: argparse.Namespace, workers: int) -
     pixels = options.pixels or case.pixels
     root, name = root_of(case, scratch)
     plain, usual = built(case, root, pixels, augmentation="none"), built(case, root, pixels)
+    kept = built(case, root, pixels, cache=str(scratch / "cache"))
     test, train = plain.dataset("test"), plain.dataset("train")
     sources: list[Source] = [Work(bare(test, pixels), len(test)), test, Work(bare(train, pixels), len(train)), train]
-    sources.append(usual.dataset("train"))
+    sources += [usual.dataset("train"), kept.dataset("test"), kept.dataset("train")]
     sizes = options.images // options.batch * options.batch, options.batch, options.repeats
     rates = wall_rates(sources, *sizes, workers) if workers else cpu_rates(sources, *sizes)
     what = case.kind + "".join(f", {key} {value}" for key, value in case.options.items())
     evaluation = f"{rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f}"
-    training = " | ".join(f"{rate:.0f} | {rate / rates[2]:.2f}" for rate in rates[3:])
-    return f"| {what} | {name} | {pixels} | {evaluation} | {rates[2]:.0f} | {training} |"
+    training = " | ".join(f"{rate:.0f} | {rate / rates[2]:.2f}" for rate in rates[3:5])
+    cells = [what, name, pixels, evaluation, f"{rates[2]:.0f}", training, *(f"{rate:.0f}" for rate in rates[5:])]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
@@ -213,6 +216,7 @@ def main() -> None:
         parser.error(f"Expected --images to be at least --batch, {options.batch}, but got {options.images}.")
     torch.set_num_threads(1)
     columns = ["bare", "evaluation", "of bare", "bare", "training, plain", "of bare", "training", "of bare"]
+    columns += ["kept, evaluation", "kept, training"]
     with tempfile.TemporaryDirectory() as scratch:
         for workers in options.workers:
             print(f"\n{workers} workers, wall time\n" if workers else "One thread, CPU time\n")

@@ -93,6 +93,7 @@ class SketchBirds(ImageDataModule):
         self._targets: Targets = "soft" if part_removal else "label"
         if task == "attributes":
             self._targets = "attributes"
+        self._datasets: dict[Split, SketchBirdsDataset] = {}
         self._class_table, _, self._tables = class_tables(numbers.num_birds, numbers.variants, scene_seed)
 
     @property
@@ -118,15 +119,18 @@ class SketchBirds(ImageDataModule):
         return not self.loading.two_views
 
     def dataset(self, split: Split) -> SketchBirdsDataset:
-        """The samples of one split.
+        """The samples of one split; always the same object, which keeps those that it has drawn.
 
         Args:
             split: "train" carries image, targets and concepts only; "projection" is the same images with every field.
         """
         check_choice("split", split, SPLITS)
-        source = "train" if split == "projection" else split
-        knobs, spatial = self._knobs[source], split != "train"
-        return SketchBirdsDataset(self._numbers, source, knobs, self.scene_seed, self._targets, spatial)
+        if split not in self._datasets:
+            source = "train" if split == "projection" else split
+            self._datasets[split] = SketchBirdsDataset(
+                self._numbers, source, self._knobs[source], self.scene_seed, self._targets, spatial=split != "train"
+            )
+        return self._datasets[split]
 
     def capabilities(self, split: Split) -> Capabilities:
         """Which optional fields the split's samples have.

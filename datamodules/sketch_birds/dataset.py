@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, get_worker_info
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, RGB, target_set
@@ -31,13 +31,15 @@ from protometry.datamodules.sketch_birds.scene import (
 )
 
 Targets = Literal["soft", "label", "attributes"]
+BUDGET = 2**28  # bytes of the samples that are kept
 
 
 class SketchBirdsDataset(ImageDataset):
     """Procedural birds of one split; also an :class:`~protometry.datamodules.bird_parts.InterventionDataset`.
 
-    Nothing is stored: image ``i`` is a function of (seed, split, i), whatever the order, worker or process, and shows
-    class ``i mod K``.
+    Image ``i`` is a function of (seed, split, i), whatever the order, worker or process, and shows class ``i mod K``.
+    A process draws a sample when it is asked for and keeps it while there is room in 256 MiB, which the workers of a
+    loader share out. What an intervention changes is always drawn.
 
     Args:
         preset: "tiny", "small", "default" or "full", or its numbers; decides classes, image size and number of images.
@@ -77,16 +79,29 @@ class SketchBirdsDataset(ImageDataset):
         self._length = numbers.sizes[split]
         self._rows: list[list[int]] = self.class_table.tolist()
         self._class_attributes = np.stack([self.attributes.of(row) for row in self._rows])
+        self._kept: dict[int, Sample] = {}
         self._carriers = np.stack([table.any(axis=0) for table in self.attributes.by_part])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_kept": {}}  # another process draws its own
 
     def __len__(self) -> int:
         return self._length
 
     def batch(self, indices: Sequence[Index]) -> Batch:
-        """Some samples, whose images are uint8 pixels; every epoch draws the same ones."""
+        """Some samples, whose images are uint8 pixels; every epoch shows the same ones."""
         return cast("Batch", default_collate([self._sample(epoch_and_position(index)[1]) for index in indices]))
 
     def _sample(self, i: int) -> Sample:
+        if i in self._kept:
+            return self._kept[i]
+        sample, worker = self._drawn_sample(i), get_worker_info()
+        size = sum(value.nbytes for value in sample.values() if isinstance(value, Tensor))
+        if (len(self._kept) + 1) * size <= BUDGET // (worker.num_workers if worker else 1):
+            self._kept[i] = sample
+        return sample
+
+    def _drawn_sample(self, i: int) -> Sample:
         scene = self.scene(i)
         polygons = primitives(scene)
         has_attribute = self._class_attributes[scene.label] & np.asarray(scene.kept)[:, None]

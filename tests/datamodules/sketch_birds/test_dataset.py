@@ -1,6 +1,7 @@
 """Samples: the contract, independence of order and process, and interventions."""
 
 import hashlib
+import pickle
 
 import cv2
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 
 from protometry.datamodules.bird_parts import FIRST_OBJECT_CODE, LABEL_MAP_CODES, PART_NAMES, PARTS, InterventionDataset
 from protometry.datamodules.sketch_birds import SketchBirds, SketchBirdsDataset
+from protometry.datamodules.sketch_birds import dataset as dataset_file
+from protometry.datamodules.sketch_birds.render import draw_image
 from protometry.datamodules.sketch_birds.scene import Knobs
 
 
@@ -65,6 +68,21 @@ def test_any_order_gives_the_same_bytes(birds):
         digest(SketchBirds("tiny", contexts=3, occluders=0.5).dataset("projection")[i]) for i in range(12)
     ]
     assert len(set(straight)) == 12
+
+
+@pytest.mark.parametrize(("budget", "draws"), [(2**28, 5), (60_000, 6), (0, 10)])
+def test_samples_are_drawn_once_while_they_fit(budget, draws, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(dataset_file, "BUDGET", budget)
+    monkeypatch.setattr(dataset_file, "draw_image", lambda *scene: drawn.append(1) or draw_image(*scene))
+    data = SketchBirds("tiny")  # an image has 12,288 bytes
+    first = data.dataset("train").batch(range(5))
+    expected = {name: values.clone() for name, values in first.items() if name != "sample_id"}
+    first["image"].zero_()
+    again = data.dataset("train").batch([(1, i) for i in range(5)])
+    assert len(drawn) == draws
+    assert all(torch.equal(again[name], values) for name, values in expected.items())
+    assert len(pickle.dumps(data.dataset("train"))) == len(pickle.dumps(SketchBirds("tiny").dataset("train")))
 
 
 def test_targets_are_uniform_over_the_target_set(birds):
