@@ -235,7 +235,8 @@ class PhotoDataset(ImageDataset):
         """A photo and, unless they are still to be made from it, its pixels in the frame."""
         path, box = self.table.files[row].path, None if self.table.boxes is None else self.table.boxes[row]
         marked = not self.training and type(self).mark is not PhotoDataset.mark
-        if self.kept is None or (marked and not self.marks_without_pixels):
+        cut = self.transform.crop == "box" and box is None  # to a box that only a mark can bring
+        if self.kept is None or cut or (marked and not self.marks_without_pixels):
             return self._with_box(row, self.decoded(row, path)), None
         key = self.kept.key(path, box)
         if found := self.kept.find(key):

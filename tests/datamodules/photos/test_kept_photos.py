@@ -5,6 +5,7 @@ import pickle
 import resource
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -184,15 +185,15 @@ class TestProcesses:
         assert torch.equal(pickle.loads(pickled)[0]["image"], before[0])
 
 
-@pytest.mark.parametrize("blind", [False, True])
-def test_a_mark_that_looks_at_pixels_gets_them(tmp_path, blind):
+@pytest.mark.parametrize(("crop", "blind"), [("none", False), ("none", True), ("box", True)])
+def test_a_mark_that_looks_at_pixels_or_brings_the_box_gets_them(tmp_path, crop, blind):
     class Marked(ToyDataset):
         marks_without_pixels = blind
 
         def mark(self, row, photo):
-            return Photo(photo.image, label_map=photo.image[..., 0])
+            return Photo(photo.image, label_map=photo.image[..., 0], box=np.array([3, 4, 20, 25], np.float32))
 
-    kind = type("Data", (Toy,), {"kind": Marked})
+    kind = type("Data", (Toy,), {"kind": Marked, "crop": crop})
     data = kind(str(make_noise(tmp_path / "root")), image_size=16, cache=str(tmp_path / "cache"))
     first, second = (torch.stack([data.dataset("test")[i]["label_map"] for i in range(4)]) for _ in range(2))
-    assert torch.equal(first, second) is not blind
+    assert torch.equal(first, second) is (crop == "box" or not blind)
