@@ -61,9 +61,9 @@ class LinearHead:
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
-            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0), validation
-            (the accuracy or, for several labels, minus the loss), its standard_error, and whether it is chosen: of
-            those solved, the largest penalty within a standard error of the best (Breiman et al. 1984).
+            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0),
+            validation_accuracy or, for several labels, validation_loss, its standard_error, and whether it is chosen:
+            of those solved, the largest penalty within a standard error of the best (Breiman et al. 1984).
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -101,6 +101,10 @@ class LinearHead:
         weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
         weight[:, active] = head.weight
         self.load_weights(weight)
+        name, sign = ("validation_loss", -1) if self.task == "multilabel" else ("validation_accuracy", 1)
+        for row in rows:
+            if "validation" in row:
+                row[name] = sign * row.pop("validation")
         return [row | {"chosen": index == chosen} for index, row in enumerate(rows)]
 
     def _terms(self, active: Tensor, spec: HeadSpec) -> Terms:
