@@ -115,6 +115,7 @@ def evaluated_in_a_process(rank, world_size, batch_size, test_size):
     return run_engine(engine, model, data, batch_size, rank=rank, world_size=world_size)
 
 
+@pytest.mark.slow
 def test_two_processes_agree_with_one(ddp_pool, reference):
     for evaluation in ddp_pool.run(evaluated_in_a_process, 3, 10):
         assert_equal(evaluation, reference)
@@ -183,12 +184,11 @@ def test_no_forward_is_done_twice(suite, forwards):
     assert count_images(built("ProtoPNet"), suite) == forwards
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_the_attack_is_of_some_images(size):
+def test_the_attack_is_of_some_images():
     """Drawn by class; in batches of one, some are attacked and some are not."""
     keys = FAMILIES["alignment"].keys
     drawn, data, few = Interpretability(["general/accuracy", *keys], attacked=3), tiny_birds(), tiny_birds()
-    some = run_engine(drawn, built("ProtoPNet"), data, batch_size=size)
+    some = run_engine(drawn, built("ProtoPNet"), data, batch_size=1)
     few.configure_loaders(limit=3)
     alone = run_engine(Interpretability(keys), built("ProtoPNet"), few)
     whole = run_engine(Interpretability(["general/accuracy", *keys]), built("ProtoPNet"), tiny_birds())

@@ -202,6 +202,7 @@ def test_a_run_that_validates_nothing_says_so_once(flag, tmp_path, capsys):
     assert [line.partition(":")[0] for line in lines] == ["validation  none"]
 
 
+@pytest.mark.slow
 def test_what_wandb_receives(tmp_path, monkeypatch):
     starts = []  # a fake of W&B: one run each time
 

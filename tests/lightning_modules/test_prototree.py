@@ -334,6 +334,7 @@ def leaves_of_a_run(rank, world_size, batch_size):
     return model.tree.leaf_logits, model.tree.epoch_leaf_logits, model.prototypes.vectors.detach()
 
 
+@pytest.mark.slow
 def test_two_processes_learn_the_leaves_of_one(ddp_pool):
     one = leaves_of_a_run(0, 1, 8)
     first, second = ddp_pool.run(leaves_of_a_run, 4)

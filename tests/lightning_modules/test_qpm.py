@@ -72,6 +72,7 @@ def test_fine_tuning_trains_the_backbone_alone():
     assert {name for name, _ in model.backbone.named_parameters(prefix="backbone")} <= moved
 
 
+@pytest.mark.slow
 def test_a_selection_can_be_made_anew():
     model = selected_qpm(num_classes=8, image_size=SIZE)
     before = model.selection.clone()

@@ -206,6 +206,7 @@ def test_ids_cannot_be_computed_from_what_is_public(run):
     assert not ids & guesses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_and_questions_that_show_attention(run, tmp_path, task):
     """One item more for every two has a question or two rows; who rates the rows as they are is not flagged.

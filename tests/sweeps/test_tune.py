@@ -151,6 +151,7 @@ def test_the_database_lies_in_the_folder_whatever_its_name(tuning, tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
     words = [*tuning(seconds=2.0, trials=1)]
     process = stand_in.start(tmp_path, words)

@@ -74,6 +74,7 @@ def test_names_are_the_best_areas():
     assert order == sorted(range(CONCEPTS), key=lambda concept: -int(LABELS[:, concept].sum()))
 
 
+@pytest.mark.slow
 def test_every_share_of_the_images_gives_the_same(ddp_pool):
     rows, own = torch.arange(IMAGES), torch.tensor([0, 1, 2, -1, 0, 1])
     expected = named(rows)

@@ -153,6 +153,7 @@ def test_without_validation_it_stays_zero_with_one_warning(recwarn):
     assert len(warned) == 1
 
 
+@pytest.mark.slow
 def test_prototypes_are_drawn_under_a_label_that_owns_them(tmp_path):
     """The class of a source image is a bird, none of the 20 attributes."""
     data = birds()

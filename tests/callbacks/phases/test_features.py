@@ -47,9 +47,8 @@ def kept_images(cache):
     return sum(file.stat().st_size // 32 for file in folder.glob("*.digests"))
 
 
-@pytest.mark.parametrize(
-    "model", ["ProtoPNet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ProtoPool", "PosthocCBM"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ProtoPNet", "ProtoPool", "PosthocCBM"])
 def test_weights_and_results_are_those_of_a_run_that_keeps_nothing(tmp_path, model, computed):
     shown = run(tmp_path / "shown", model=model)
     cache, passes = f"--data.cache={tmp_path / 'cache'}", sum(computed)
@@ -64,6 +63,7 @@ def test_weights_and_results_are_those_of_a_run_that_keeps_nothing(tmp_path, mod
     assert not {12, TRAINING} & set(computed)  # no batch of any pass
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     cache, keep, calls = tmp_path / "cache", KeptFeatures.keep, []
 
