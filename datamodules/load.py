@@ -127,11 +127,10 @@ def warn_of_training_photos(path: Path, names: Sequence[str]) -> None:
         path: a checkpoint of the run, whose ``split.json`` names the photos that it was trained on.
         names: ids of the photos; numbers and other ids that are no files are passed over.
     """
-    file = folder_of_run(path) / SPLIT
-    if not file.is_file():
+    file, stored = folder_of_run(path) / SPLIT, read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
+    if "split_file" not in stored or not file.is_file():
         return
-    fold = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]["fold"]
-    known = {PurePath(name).parts[-2:] for name in read_splits(file).training_ids(fold)}
+    known = {PurePath(name).parts[-2:] for name in read_splits(file).training_ids(stored["fold"])}
     photos = [name for name in names if name.lower().endswith(EXTENSIONS)]
     if seen := [name for name in photos if PurePath(name).parts[-2:] in known]:
         rank_zero_warn(
