@@ -299,4 +299,4 @@ def _solve(
     how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": stop, "options": options}
     solution = minimize(value_and_gradient, flat(signs * weight, bias), **how)
     sizes, bias = unpack(solution.x)
-    return signs * sizes, bias, int(solution.nfev)
+    return signs * sizes + 0.0, bias, int(solution.nfev)  # no -0.0, which a step of rate 0 would change
