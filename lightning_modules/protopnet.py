@@ -10,30 +10,19 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
+from protometry.lightning_modules.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.contract import ModelOutput
 from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
-from protometry.lightning_modules.heads.linear_head import LinearHead
-from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, nearest_distance
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
-from protometry.lightning_modules.losses import cluster, multilabel_margin, off_class_l1, separation
-from protometry.lightning_modules.phases import (
-    FIT_HEAD,
-    HeadSpec,
-    OptimizerSpec,
-    Phase,
-    PhasePlan,
-    SchedulerSpec,
-    one_cycle,
-)
+from protometry.lightning_modules.heads.prototypes import PrototypeLayer, Similarity, nearest_distance
+from protometry.lightning_modules.interpretable import LossTerm
+from protometry.lightning_modules.losses import cluster, multilabel_margin
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from protometry.metrics.primitives.checks import check_at_least
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
-HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
 def _joint(name: str, epochs: int, scheduler: SchedulerSpec) -> Phase:
@@ -54,34 +43,12 @@ def _last(name: str) -> Phase:
     return Phase(name, 20, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True)
 
 
-def _sketch(name: str, epochs: int, **changes: Any) -> Phase:
-    """A phase of the from-scratch schedule: one AdamW and one OneCycle throughout.
-
-    Prototypes that start as random vectors lie far from every patch and learn slowly: the first projection, after one
-    epoch, puts them among the patches; the second, before the rates fall, makes the last one cost little.
-    """
-    rates = dict.fromkeys(("backbone", "addon", "prototypes"), 6e-3)
-    return one_cycle(name, epochs, rates, LOSSES, OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch"), **changes)
-
-
-def _pretrained(name: str, epochs: int) -> Phase:
-    """A phase that fine-tunes a pretrained backbone on few images: frozen BatchNorm, one Adam and one OneCycle."""
-    rates, adam = {"backbone": 1e-4, "addon": 1e-3, "prototypes": 1e-3}, OptimizerSpec("Adam", key="joint")
-    return one_cycle(name, epochs, rates, COSINE_LOSSES, adam, bn="eval", on_enter=("project",))
-
-
-def _solved(rate: float, penalty: float) -> Phase:
-    """One epoch that measures the solution; ``rate`` applies if the head is trained instead."""
-    actions, head = ("project", FIT_HEAD), HeadSpec(penalty)
-    return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=actions, selectable=True, head=head)
-
-
 _DECAY = SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1})  # stepped before each epoch
 _EVERY_TENTH = SchedulerSpec("StepLR", {"step_size": 10, "gamma": 0.1})
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
-class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
+class ProtoPNet(ClassPrototypes):
     """Prototypical part network.
 
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
@@ -138,29 +105,8 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
                 ),
             )
         ),
-        "pretrained": PhasePlan(
-            (
-                Phase("warm", 20, {"addon": 3e-3, "prototypes": 3e-3}, COSINE_LOSSES, bn="eval", on_enter=("project",)),
-                _pretrained("joint", 14),
-                _pretrained("settle", 8),
-                _solved(3e-3, penalty=3e-4),
-            )
-        ),
-        "sketch": PhasePlan(
-            (
-                _sketch("warm", 1),
-                _sketch("joint", 6, on_enter=("project",)),
-                _sketch("settle", 4, on_enter=("project",)),
-                _solved(1e-2, penalty=1e-3),
-            )
-        ),
-    }
-
-    groups: ClassVar[dict[str, str]] = {
-        "backbone": "backbone",
-        "addon": "addon",
-        "prototypes": "prototypes",
-        "head": "linear",
+        "pretrained": fine_tuned(COSINE_LOSSES),
+        "sketch": from_scratch(LOSSES),
     }
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
@@ -188,13 +134,7 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
         if similarity == "l2_log":
             self.prototypes.vectors.data.mul_(high - low).add_(low)
-        classes = torch.arange(self.num_classes).repeat_interleave(prototypes_per_class)
-        self.owner: Tensor
-        self.register_buffer("owner", classes[:, None] == torch.arange(self.num_classes))
-        self.linear = nn.Linear(units, self.num_classes, bias=False)
-        self.own_only = off_class_init is None
-        with torch.no_grad():
-            self.linear.weight.copy_(torch.where(self.owner.T, own_class_init, off_class_init or 0.0))
+        self.own_prototypes(prototypes_per_class, own_class_init, off_class_init)
 
     def forward(self, images: Tensor) -> ModelOutput:
         """Backbone, add-on, similarity of every cell to every prototype, best cell, linear head.
@@ -213,66 +153,18 @@ class ProtoPNet(ComparesPatches, LinearHead, InterpretableModule):
         scores = self.prototypes.similarities(nearest) * self.prototypes.active
         return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
 
-    def head(self, scores: Tensor) -> Tensor:
-        """Logits ``(B, K)`` of scores ``(B, U)``."""
-        weight = self.linear.weight
-        return F.linear(scores, weight * self.owner.T if self.own_only else weight)  # a weight cut off has no gradient
-
-    def units(self) -> UnitTable:
-        """Prototypes, owned by their class."""
-        return UnitTable(
-            kind="prototype",
-            active=self.prototypes.active.clone(),
-            owner=self.owner & self.prototypes.active[:, None],
-            pool="max",
-            weight=self.linear.weight,
-            vectors=self.prototypes.vectors,
-            source=self.prototypes.source(),
-            comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
-        )
-
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``cluster``, ``separation`` (both among active prototypes) and ``off_class_l1``.
+        """Adds two terms for multilabel data, as the released code of Schlinge et al. 2025 has them.
 
-        For multilabel data, as the released code of Schlinge et al. 2025 has them: ``multilabel_margin_sum`` (over the
-        images of a batch, not their mean) and ``absent_separation`` (mean over the labels an image does not have of
-        the distance to their nearest prototype).
+        They are ``multilabel_margin_sum`` (over the images of a batch, not their mean) and ``absent_separation`` (mean
+        over the labels an image does not have of the distance to their nearest prototype).
         """
-        own, active = self.owner.T, self.prototypes.active
-        several: dict[str, LossTerm] = {
+        if self.task != "multilabel":
+            return super().loss_terms()
+        own = self.owner.T & self.prototypes.active
+        return super().loss_terms() | {
             "multilabel_margin_sum": lambda output, batch: (
                 len(batch["labels"]) * multilabel_margin(output.logits, batch["labels"])
             ),
-            "absent_separation": lambda output, batch: cluster(
-                output.extras["distance"], own & active, ~batch["labels"]
-            ),
+            "absent_separation": lambda output, batch: cluster(output.extras["distance"], own, ~batch["labels"]),
         }
-        return (super().loss_terms() | (several if self.task == "multilabel" else {})) | {
-            "cluster": lambda output, batch: cluster(output.extras["distance"], own & active, self.targets(batch)),
-            "separation": lambda output, batch: separation(
-                output.extras["distance"], own | ~active, self.targets(batch)
-            ),
-            "off_class_l1": lambda output, batch: off_class_l1(self.linear.weight, self.owner),
-        }
-
-    # -- last layer --------------------------------------------------------------------------------------------------
-    def readable(self) -> Tensor:
-        """``(K, U)`` bool, weights that may differ from 0."""
-        return super().readable() & (self.owner.T | (not self.own_only))
-
-    @torch.no_grad()
-    def load_weights(self, weight: Tensor) -> None:
-        """Set weights ``(K, U)``; prototypes without weight become inactive."""
-        self.linear.weight.copy_(weight)
-        self.prune((self.linear.weight != 0).any(dim=0))
-
-    # -- projection and pruning --------------------------------------------------------------------------------------
-    def allowed(self, targets: Tensor) -> Tensor:
-        """``(B, U)`` bool: the prototype belongs to the class (``(B,)`` int64) or a label (``(B, K)`` bool)."""
-        return owned_by_targets(self.owner, targets)
-
-    @torch.no_grad()
-    def prune(self, keep: Tensor) -> None:
-        """Deactivate the prototypes that are not in ``keep`` (U,); shapes stay."""
-        self.prototypes.active.logical_and_(keep)
-        self.linear.weight.masked_fill_(~self.prototypes.active, 0.0)
