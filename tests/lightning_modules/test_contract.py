@@ -6,6 +6,7 @@ of it (see ``test_extension.py`` for a model that is not in the registry).
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ K = 8
 SIZE = (32, 32)
 Build = Callable[..., InterpretableModule]
 close = torch.testing.assert_close
+_decided: dict[Build, InterpretableModule] = {}  # a selection takes seconds
 
 
 def images(batch: int = 4, size: tuple[int, int] = SIZE) -> torch.Tensor:
@@ -160,8 +162,14 @@ class ContractTest:
         return model.eval()
 
     @pytest.fixture(params=["fresh", "decided"])
-    def any_model(self, model: InterpretableModule, request: pytest.FixtureRequest) -> InterpretableModule:
-        return model if request.param == "fresh" else decide(model).eval()
+    def any_model(
+        self, model: InterpretableModule, build: Build, request: pytest.FixtureRequest
+    ) -> InterpretableModule:
+        if request.param == "fresh":
+            return model
+        if build not in _decided:
+            _decided[build] = decide(model).eval()
+        return copy.deepcopy(_decided[build])
 
     # -- what it sees ------------------------------------------------------------------------------------------------
     @pytest.mark.parametrize(("batch", "size"), [(4, SIZE), (1, SIZE), (2, (32, 64))])
