@@ -113,18 +113,23 @@ def unit_views(  # noqa: PLR0913
     size: int = 144,
     sample_ids: Tensor | None = None,
     least_crop: float = LEAST_CROP,
-) -> list[list[UnitView]]:
-    """Explain units ``ids`` ``(B, k)`` in images and draw what they saw: B lists of k views.
+    heat: bool = True,
+) -> list[list[BoxView]]:
+    """Explain units ``ids`` ``(B, k)`` in images and draw what they saw: B lists of k views, with ``heat`` of UnitView.
 
     Only random explainers need ``sample_ids``, the data set's ``sample_key``.
     """
     device = model.units().active.device
     images, keys = images.to(device), None if sample_ids is None else sample_ids.to(device)
     maps = explainer.attribute(model, images, Targets("unit", ids.to(device)), sample_ids=keys).cpu()
-    return [
-        [unit_view(image, saliency, size, least_crop=least_crop) for saliency in row]
-        for image, row in zip(images.cpu(), maps, strict=True)
-    ]
+    views: list[list[BoxView]] = []
+    for image, row in zip(images.cpu(), maps.nan_to_num(), strict=True):
+        if heat:
+            views.append([unit_view(image, saliency, size, least_crop=least_crop) for saliency in row])
+        else:
+            photo = to_image(image)
+            views.append([box_view(photo, evidence_box(saliency), size, least_crop) for saliency in row])
+    return views
 
 
 def evidence_box(saliency: Tensor) -> Box | None:

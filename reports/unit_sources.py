@@ -86,13 +86,13 @@ class UnitSources:
             self._find(missing[first : first + _CHUNK], dataset)
         return {unit: self._found[unit] for unit in units}
 
-    def draw(self, units: Sequence[int], samples: Sequence[Any]) -> list[Source]:
-        """What units saw of samples."""
+    def draw(self, units: Sequence[int], samples: Sequence[Any], heat: bool = False) -> list[Source]:
+        """What units saw of samples, with or without a picture of the map."""
         drawn = []
         for first in range(0, len(samples), _CHUNK):
             some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]
             images, keys = (torch.stack([sample[name] for sample in some]) for name in ("image", "sample_key"))
-            views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
+            views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop, heat)
             for (view,), sample in zip(views, some, strict=True):
                 names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
                 part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
@@ -111,7 +111,7 @@ class UnitSources:
         samples = samples_of(dataset, ids)
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
         distances = self._distances(images) if any(projected) else None
-        for index, (unit, source) in enumerate(zip(units, self.draw(units, samples), strict=True)):
+        for index, (unit, source) in enumerate(zip(units, self.draw(units, samples, heat=True), strict=True)):
             origin = "projected onto"
             if not projected[index]:
                 origin = f"strongest of {counted(len(self.training.sample_ids), 'training image')}"
