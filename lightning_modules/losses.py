@@ -238,3 +238,25 @@ def feature_diversity(maps: Tensor, logits: Tensor, weight: Tensor, active: Tens
     share = chosen.abs() / (chosen.norm(dim=1, keepdim=True) + 1e-5)
     led: Tensor = (cells.softmax(2) * (size * share)[:, :, None]).amax(1)
     return -led.sum(1).mean()
+
+
+def feature_sparsity(maps: Tensor, active: Tensor) -> Tensor:
+    """The mean size of the values of maps, which is small where features respond in few cells.
+
+    Source: Zimmermann et al. 2026 (DINO-QPM), sparsity loss. Their code adds the mean size of maps with coefficient 5
+    and of their pooled values with coefficient 1; for maps that are nowhere negative these are the same number.
+
+    Args:
+        maps: ``(B, U, h, w)`` float.
+        active: ``(U,)`` bool, the features that count.
+
+    Returns:
+        Scalar >= 0, lower is better.
+
+    Example:
+        >>> maps = torch.tensor([[[[4.0, 0.0]], [[0.0, 2.0]], [[9.0, 9.0]]]])
+        >>> feature_sparsity(maps, torch.tensor([True, True, False])).item()
+        1.5
+    """
+    means = maps.float().abs().mean(dim=(0, 2, 3))
+    return means.where(active, 0.0).sum() / active.sum().clamp_min(1)

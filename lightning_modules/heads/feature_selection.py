@@ -52,7 +52,7 @@ def check_sizes(features: int, classes: int, num_features: int, features_per_cla
     n, k = num_features, features_per_class
     if not 1 <= n <= features:
         raise ValueError(
-            f"Expected argument `num_features` to be at least 1 and at most the {features} features of the backbone, "
+            f"Expected argument `num_features` to be at least 1 and at most the {features} features there are, "
             f"but got {n}."
         )
     if not 1 <= k <= n:

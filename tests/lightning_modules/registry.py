@@ -93,6 +93,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
     "QPM": partial(QPM, num_features=12, features_per_class=3),
     "QPM ternary": partial(selected_qpm, ternary=True),
+    "QPM adapter": partial(QPM, num_features=12, features_per_class=3, adapter=16, adapter_width=24, preset="adapter"),
 }
 
 # all but those that only train otherwise than another

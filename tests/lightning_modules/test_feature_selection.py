@@ -184,7 +184,7 @@ def test_as_many_classes_as_there_are_sets(features, per_class):
 
 
 @pytest.mark.parametrize(("sizes", "message"), [
-    ((128, 20, 129, 5), "`num_features` to be at least 1 and at most the 128 features of the backbone, but got 129"),
+    ((128, 20, 129, 5), "`num_features` to be at least 1 and at most the 128 features there are, but got 129"),
     ((128, 20, 0, 5), "`num_features` to be at least 1 .* but got 0"),
     ((128, 20, 4, 5), "`features_per_class` to be at least 1 and at most `num_features` = 4, but got 5"),
     ((128, 20, 6, 5), r"only 6 sets .*for 20 classes. Set `num_features` to at least 7 or `features_per_class` to 3"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from lightning import Callback, seed_everything
 
 from protometry.lightning_modules import QPM
+from protometry.lightning_modules.heads.feature_selection import find_selection
 from tests.lightning_modules.registry import selected_qpm, tiny_birds, tiny_trainer
 
 SIZE = (32, 32)
@@ -72,6 +75,34 @@ def test_fine_tuning_trains_the_backbone_alone():
     assert {name for name, _ in model.backbone.named_parameters(prefix="backbone")} <= moved
 
 
+ADAPTED = {"adapter": 16, "adapter_width": 24, "num_features": 12, "features_per_class": 3, "preset": "adapter"}
+
+
+def test_an_adapter_is_trained_and_the_backbone_is_not():
+    seed_everything(0, verbose=False)
+    phases = {"dense": {"epochs": 1}, "finetune": {"epochs": 1}}
+    model = QPM(num_classes=8, image_size=SIZE, phases=phases, **ADAPTED)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tiny_trainer(limit_val_batches=0).fit(model, datamodule=tiny_birds())
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert {name.split(".")[0] for name in moved if "." in name} == {"adapter", "linear"}
+    output = model.eval()(torch.rand(2, 3, *SIZE))
+    maps, pooled = (values[:, model.selection] for values in (output.maps, output.extras["pooled"]))
+    released = 5 * maps.abs().mean() + pooled.abs().mean()
+    sparsity = model.loss_terms()["feature_sparsity"](output, {})
+    assert model.phase.losses["feature_sparsity"] * sparsity.item() == pytest.approx(released.item())
+
+
+def test_an_adapter_is_selected_from_without_locality():
+    model, labels = QPM(num_classes=8, image_size=SIZE, **ADAPTED), torch.arange(64) % 8
+    maps = torch.rand(64, 16, 4, 4, generator=torch.Generator().manual_seed(0))
+    sums = model.feature_sums()
+    sums.update(maps + labels[:, None, None, None], labels)
+    plain = replace(sums.constants(), locality=torch.zeros(16))
+    assert model.select(sums)["objective"] == find_selection(plain, 12, 3).objective
+    assert find_selection(sums.constants(), 12, 3).objective != find_selection(plain, 12, 3).objective
+
+
 @pytest.mark.slow
 def test_a_selection_can_be_made_anew():
     model = selected_qpm(num_classes=8, image_size=SIZE)
@@ -83,10 +114,12 @@ def test_a_selection_can_be_made_anew():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"num_features": 129}, "at least 1 and at most the 128 features of the backbone, but got 129"),
+    ({"num_features": 129}, "at least 1 and at most the 128 features there are, but got 129"),
     ({"num_features": 4}, "`features_per_class` to be at least 1 and at most `num_features` = 4, but got 5"),
     ({"num_features": 5}, "only 1 sets of .* for 8 classes. Set `num_features` to at least 7 or"),
     ({"phases": {"finetune": {"on_enter": []}}}, r"phase of QPM with 'select_features' .* of \['dense', 'finetune'\]"),
+    ({"adapter": 10, "num_features": 11}, "at most the 10 features there are"),
+    ({"adapter": 0}, "`adapter` to be at least 1"),
     ({"task": "multilabel"}, r"`task` of QPM to be one of \('multiclass',\), but got 'multilabel'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
