@@ -113,23 +113,42 @@ def unit_views(  # noqa: PLR0913
     size: int = 144,
     sample_ids: Tensor | None = None,
     least_crop: float = LEAST_CROP,
-    heat: bool = True,
-) -> list[list[BoxView]]:
-    """Explain units ``ids`` ``(B, k)`` in images and draw what they saw: B lists of k views, with ``heat`` of UnitView.
+) -> list[list[UnitView]]:
+    """Explain units ``ids`` ``(B, k)`` in images and draw what they saw: B lists of k views.
 
     Only random explainers need ``sample_ids``, the data set's ``sample_key``.
     """
+    maps = _maps(explainer, model, images, ids, sample_ids)
+    return [
+        [unit_view(image, saliency, size, least_crop=least_crop) for saliency in row]
+        for image, row in zip(images.cpu(), maps, strict=True)
+    ]
+
+
+def box_views(  # noqa: PLR0913
+    explainer: Explainer,
+    model: InterpretableModel,
+    images: Tensor,
+    ids: Tensor,
+    size: int = 144,
+    sample_ids: Tensor | None = None,
+    least_crop: float = LEAST_CROP,
+) -> list[list[BoxView]]:
+    """The same without pictures of the maps."""
+    maps = _maps(explainer, model, images, ids, sample_ids).nan_to_num()
+    return [
+        [box_view(to_image(image), evidence_box(saliency), size, least_crop) for saliency in row]
+        for image, row in zip(images.cpu(), maps, strict=True)
+    ]
+
+
+def _maps(
+    explainer: Explainer, model: InterpretableModel, images: Tensor, ids: Tensor, sample_ids: Tensor | None
+) -> Tensor:
+    """``(B, k, H, W)`` maps of units on the CPU."""
     device = model.units().active.device
-    images, keys = images.to(device), None if sample_ids is None else sample_ids.to(device)
-    maps = explainer.attribute(model, images, Targets("unit", ids.to(device)), sample_ids=keys).cpu()
-    views: list[list[BoxView]] = []
-    for image, row in zip(images.cpu(), maps.nan_to_num(), strict=True):
-        if heat:
-            views.append([unit_view(image, saliency, size, least_crop=least_crop) for saliency in row])
-        else:
-            photo = to_image(image)
-            views.append([box_view(photo, evidence_box(saliency), size, least_crop) for saliency in row])
-    return views
+    keys = None if sample_ids is None else sample_ids.to(device)
+    return explainer.attribute(model, images.to(device), Targets("unit", ids.to(device)), sample_ids=keys).cpu()
 
 
 def evidence_box(saliency: Tensor) -> Box | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from protometry.command_line.messages import counted
 from protometry.explanations import Explainer, unit_views
-from protometry.explanations.unit_view import LEAST_CROP, BoxView, part_in
+from protometry.explanations.unit_view import LEAST_CROP, BoxView, box_views, part_in
 from protometry.lightning_modules.contract import InterpretableModel, Projectable, UnitTable
 from protometry.reports.cautions import best_similarities
 from protometry.reports.scan import Scan, labels_of, samples_of, scan
@@ -92,7 +92,8 @@ class UnitSources:
         for first in range(0, len(samples), _CHUNK):
             some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]
             images, keys = (torch.stack([sample[name] for sample in some]) for name in ("image", "sample_key"))
-            views = unit_views(self.explainer, self.model, images, ids, self.size, keys, self.least_crop, heat)
+            views_of: Callable[..., Sequence[Sequence[BoxView]]] = unit_views if heat else box_views
+            views = views_of(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
             for (view,), sample in zip(views, some, strict=True):
                 names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
                 part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
