@@ -36,6 +36,7 @@ from protometry.metrics.primitives.places import places
 from protometry.metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
+AT_ONCE = 16  # images explained at once
 _PARTS = 3  # named of a box
 
 
@@ -146,9 +147,13 @@ def _maps(
     explainer: Explainer, model: InterpretableModel, images: Tensor, ids: Tensor, sample_ids: Tensor | None
 ) -> Tensor:
     """``(B, k, H, W)`` maps of units on the CPU."""
-    device = model.units().active.device
-    keys = None if sample_ids is None else sample_ids.to(device)
-    return explainer.attribute(model, images.to(device), Targets("unit", ids.to(device)), sample_ids=keys).cpu()
+    device, maps = model.units().active.device, []
+    for first in range(0, len(images), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        keys = None if sample_ids is None else sample_ids[some].to(device)
+        targets = Targets("unit", ids[some].to(device))
+        maps.append(explainer.attribute(model, images[some].to(device), targets, sample_ids=keys).cpu())
+    return torch.cat(maps)
 
 
 def evidence_box(saliency: Tensor) -> Box | None:

@@ -88,16 +88,17 @@ class UnitSources:
 
     def draw(self, units: Sequence[int], samples: Sequence[Any], heat: bool = False) -> list[Source]:
         """What units saw of samples, with or without a picture of the map."""
+        if not samples:
+            return []
+        images, keys = (torch.stack([sample[name] for sample in samples]) for name in ("image", "sample_key"))
+        views_of: Callable[..., Sequence[Sequence[BoxView]]] = unit_views if heat else box_views
+        ids = torch.tensor(units)[:, None]
+        views = views_of(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
         drawn = []
-        for first in range(0, len(samples), _CHUNK):
-            some, ids = samples[first : first + _CHUNK], torch.tensor(units[first : first + _CHUNK])[:, None]
-            images, keys = (torch.stack([sample[name] for sample in some]) for name in ("image", "sample_key"))
-            views_of: Callable[..., Sequence[Sequence[BoxView]]] = unit_views if heat else box_views
-            views = views_of(self.explainer, self.model, images, ids, self.size, keys, self.least_crop)
-            for (view,), sample in zip(views, some, strict=True):
-                names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
-                part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
-                drawn.append(Source(view, sample["sample_id"], names, part, "in"))
+        for (view,), sample in zip(views, samples, strict=True):
+            names = ", ".join(self.class_names[label] for label in labels_of(sample)[0])
+            part = part_in(view.box, sample, known_parts(self.units, self.datamodule))
+            drawn.append(Source(view, sample["sample_id"], names, part, "in"))
         return drawn
 
     def _find(self, units: Sequence[int], dataset: Any) -> None:

@@ -105,13 +105,12 @@ class ExplanationMedia(Callback):
         excerpt = datamodule.excerpt("projection", max(FEWEST, len(datamodule.class_names)))
         samples = [excerpt[index] for index in range(len(excerpt))]
         largest, row = best_images(module, [sample["image"] for sample in samples], chosen)
+        images, keys = (torch.stack([samples[index][name] for index in row]) for name in ("image", "sample_key"))
         tiles = []
         with evaluation_mode(module):
-            explainer = _explainer(trainer, model)
-            for unit, value, index in zip(chosen.tolist(), largest.tolist(), row.tolist(), strict=True):
-                sample, label = samples[index], int(table.owner[unit].int().argmax())
-                key, ids = sample["sample_key"].view(1), torch.tensor([[unit]])
-                ((view,),) = unit_views(explainer, model, sample["image"][None], ids, TILE, key)
+            views = unit_views(_explainer(trainer, model), model, images, chosen[:, None], TILE, keys)
+            for unit, value, (view,) in zip(chosen.tolist(), largest.tolist(), views, strict=True):
+                label = int(table.owner[unit].int().argmax())
                 name = f"unit {unit} · {datamodule.class_names[label]}"
                 tiles.append(unit_tile(view, name, f"largest value {value:.3g}, {view.legend}"))
         phase, epoch = phase_of(trainer, module).name, trainer.current_epoch + 1

@@ -161,11 +161,11 @@ def draw_tiles(
     part_names: Sequence[str] = (),
 ) -> list[Image.Image]:
     """One tile per prototype, of what it saw of its source."""
+    images = torch.stack([samples[record.sample_id]["image"] for record in records])
+    ids = torch.tensor([[record.unit] for record in records])
     tiles = []
-    for record in records:
-        sample = samples[record.sample_id]
-        ((view,),) = unit_views(explainer, model, sample["image"][None], torch.tensor([[record.unit]]), TILE)
-        part = part_in(view.box, sample, part_names)
+    for record, (view,) in zip(records, unit_views(explainer, model, images, ids, TILE), strict=True):
+        part = part_in(view.box, samples[record.sample_id], part_names)
         name = " · ".join([f"prototype {record.unit}", record.class_name, *([part] if part else [])])
         tiles.append(unit_tile(view, name, f"{record.figures}, {view.legend}"))
     return tiles
