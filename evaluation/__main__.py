@@ -29,7 +29,7 @@ def main(args: list[str] | None = None) -> None:
     from protometry.evaluation.programs import write_program
     from protometry.evaluation.trained_model import TrainedModel
 
-    checkpoint, out = _checkpoint(Path(config.run)), Path(config.out)
+    checkpoint, out = checkpoint_of(Path(config.run)), Path(config.out)
     trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)
     if config.format == "folder":
         if result := trained.result(of_equal=True):
@@ -42,7 +42,7 @@ def main(args: list[str] | None = None) -> None:
     print(f"{checkpoint}: exported to {out} ({size / 1000:,.0f} kB)")
 
 
-def _checkpoint(path: Path) -> Path:
+def checkpoint_of(path: Path) -> Path:
     """The checkpoint that stands for a run."""
     if not path.is_dir():
         return path

@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, patches_of_nearest_images
-from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
+from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of, wrong_model
 from protometry.lightning_modules.contract import Projectable
 
 NEIGHBOURS = 6
@@ -101,6 +101,34 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
     silent = owned & (largest <= SEEN)
     module.ignore(silent)
     return {"kept": float((owned & ~silent).sum()), "ignored": float(silent.sum())}
+
+
+def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``prune_units``: deactivate the units that the phase names in ``prune``, or take their weights.
+
+    Returns:
+        pruned (those that were active) and kept counts.
+
+    Raises:
+        TypeError: if the model can neither deactivate units nor ignore them.
+        ValueError: if a number is not that of a unit, or no unit would be left.
+    """
+    if not isinstance(module, Prunable | Weighted):
+        raise wrong_model(module, "prune_units", "whose units can be pruned")
+    phase, active = phase_of(trainer, module), model_of(module).units().active
+    setting = f"Expected `phases.{phase.name}.prune` to"
+    if wrong := [unit for unit in phase.prune if not 0 <= unit < len(active)]:
+        raise ValueError(f"{setting} name some of the units 0 to {len(active) - 1}, but got {wrong[:5]}.")
+    gone = torch.zeros_like(active)
+    gone[list(phase.prune)] = True
+    pruned, kept = float((active & gone).sum()), float((active & ~gone).sum())
+    if not kept:
+        raise ValueError(f"{setting} leave some of the {int(pruned)} active units, but it names all of them.")
+    if isinstance(module, Prunable):
+        module.prune(~gone)
+    else:
+        module.ignore(gone)
+    return {"pruned": pruned, "kept": kept}
 
 
 def keep_one_per_class(keep: Tensor, owner: Tensor, nearest: NearestPatches) -> tuple[Tensor, list[int]]:

@@ -25,7 +25,7 @@ from protometry.callbacks.phases.features import keep_features
 from protometry.callbacks.phases.head import fit_head, refuse_unsolvable
 from protometry.callbacks.phases.percentiles import concept_percentiles
 from protometry.callbacks.phases.projection import project
-from protometry.callbacks.phases.pruning import ignore_silent, prune
+from protometry.callbacks.phases.pruning import ignore_silent, prune, prune_units
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
@@ -43,6 +43,7 @@ ACTIONS: dict[str, Action] = {
     "project_distinct": partial(project, distinct=True),
     "prune": prune,
     "ignore_silent": ignore_silent,
+    "prune_units": prune_units,
     "concept_percentiles": concept_percentiles,
     "fit_concepts": fit_concepts,
     FIT_HEAD: fit_head,

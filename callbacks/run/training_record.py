@@ -218,4 +218,6 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
 def _plain(phase: Phase) -> dict[str, Any]:
     fields = asdict(phase)
     del fields["name"], fields["ended_after"]  # the outcome is under ``epochs``
+    if not fields["prune"]:
+        del fields["prune"]
     return fields

@@ -46,6 +46,7 @@ class PhaseOverride(TypedDict, total=False):
     on_exit: list[str]
     selectable: bool
     head: HeadOverride
+    prune: list[int]
 
 
 def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, Any] | None]:
@@ -88,7 +89,7 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
             value = replace(phase.head, **value)
         elif f.name in _SPECS and isinstance(value, Mapping):
             value = _spec(phase, f.name, value)
-        values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit") else value
+        values[f.name] = tuple(value) if f.name in ("on_enter", "on_exit", "prune") else value
     try:
         result = replace(phase, **values)
     except ValueError as error:

@@ -84,6 +84,7 @@ class Phase:
         on_exit: actions after the last batch and before validation.
         selectable: whether the best checkpoint may come from this phase.
         head: options of the action ``fit_head``, after which the phase keeps the last layer fixed.
+        prune: numbers of the units that the action ``prune_units`` deactivates.
         ended_after: epochs after which early stopping ended it; None if it lasts as planned.
     """
 
@@ -99,6 +100,7 @@ class Phase:
     on_exit: tuple[str, ...] = ()
     selectable: bool = False
     head: HeadSpec = field(default_factory=HeadSpec)
+    prune: tuple[int, ...] = ()
     ended_after: int | None = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from lightning import Callback
 
 import protometry.callbacks.phases.pruning
 from protometry.callbacks.phases.projection import NearestPatches, project
-from protometry.callbacks.phases.pruning import keep_one_per_class, prune, votes
+from protometry.callbacks.phases.pruning import keep_one_per_class, prune, prune_units, votes
+from protometry.lightning_modules import PIPNet
 from tests.lightning_modules.registry import PRUNE, SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 CPU = torch.device("cpu")
@@ -145,3 +146,30 @@ def test_the_head_trains_after_pruning_and_dead_columns_stay_zero():
     assert (before[:, ~active] == 0).all()
     assert (weight[:, ~active] == 0).all()
     assert (weight[:, active] != before[:, active]).any(0).all()
+
+
+# -- units by number -------------------------------------------------------------------------------------------------
+def pruned_by_number(model, units):
+    model.plan = model.plan.override({"warm": {"prune": units}})
+    return prune_units(SimpleNamespace(current_epoch=0), model)
+
+
+def test_units_by_number():
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32))
+    assert pruned_by_number(model, [1, 3]) == {"pruned": 2.0, "kept": 14.0}
+    assert pruned_by_number(model, [3, 4]) == {"pruned": 1.0, "kept": 13.0}  # 3 is gone already
+    assert (~model.units().active).nonzero().flatten().tolist() == [1, 3, 4]
+    assert not model.linear.weight[:, [1, 3, 4]].any()
+    pipnet = PIPNet(num_features=4, num_classes=8, image_size=(32, 32))
+    pipnet.plan = pipnet.plan.override({"train": {"prune": [2]}})
+    assert prune_units(SimpleNamespace(current_epoch=0), pipnet) == {"pruned": 1.0, "kept": 3.0}
+    assert pipnet.units().active.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(("units", "message"), [
+    ([16], r"`phases.warm.prune` to name some of the units 0 to 15, but got \[16\]"),
+    (list(range(16)), "leave some of the 16 active units"),
+])  # fmt: skip
+def test_units_that_cannot_be_pruned(units, message):
+    with pytest.raises(ValueError, match=message):
+        pruned_by_number(TINY_PROTOPNET(num_classes=8, image_size=(32, 32)), units)

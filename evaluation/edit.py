@@ -1,0 +1,175 @@
+"""Units removed from a trained model: ``protometry edit runs/quickstart --remove 3,17 --forbid background``.
+
+The last layer is fitted to the units that are left, in a run of its own, and both models are compared image by image.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protometry.command_line.ending import from_shell
+from protometry.command_line.messages import counted
+from protometry.command_line.parser import StrictParser
+from protometry.evaluation.__main__ import checkpoint_of
+
+if TYPE_CHECKING:
+    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.lightning_modules.phases import Phase
+
+REASONS = ("background", "border", "duplicate")
+PHASE = "edit"  # the only one of the new run
+
+
+def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
+    """Active units that were projected onto patches that a person might not want a decision to rest on.
+
+    Args:
+        model: in evaluation mode.
+        datamodule: of the data that it was trained on.
+
+    Returns:
+        ``background``, units whose patch shows nothing of the object (only where the data have masks); ``border``,
+        units whose patch lies at the border of the image; ``duplicate``, units that share a patch with an earlier one.
+        None of them where units have no patches.
+    """
+    table = model.units()
+    if (source := table.source) is None:
+        return {}
+    active = table.active.cpu() & source.found.cpu()
+    rows, columns = model.geometry.grid
+    at_border = (source.row % (rows - 1) == 0) | (source.col % (columns - 1) == 0)
+    twins = {unit for group in source.duplicates() for unit in group[1:]}
+    found = {
+        "border": (at_border.cpu() & active).nonzero().flatten().tolist(),
+        "duplicate": [unit for unit in sorted(twins) if active[unit]],
+    }
+    if datamodule.capabilities("projection").object_mask is not True:
+        return found
+    dataset = datamodule.dataset("projection")
+    index = {name: place for place, name in enumerate(dataset.sample_ids)}
+    background = []
+    for unit in active.nonzero().flatten().tolist():
+        x0, y0, x1, y1 = source.box[unit].tolist()
+        mask = dataset[index[source.sample_id[unit]]]["object_mask"]
+        if not mask[y0 : y1 + 1, x0 : x1 + 1].any():
+            background.append(unit)
+    return {"background": background} | found
+
+
+def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -> dict[str, Any]:
+    """Changes to the preset of a model that leave one phase: units are pruned, and the last layer is fitted again.
+
+    Args:
+        model: the trained model.
+        units: their numbers.
+        epochs: of the phase where the last layer is trained; by default as many as it had.
+
+    Raises:
+        ValueError: if no phase of the model trains its last layer.
+    """
+    last = next((phase for phase in reversed(model.phases().phases) if "head" in phase.trainable), None)
+    if last is None:
+        raise ValueError(
+            f"Expected a phase of {type(model).__name__} to train its last layer, group `head`, which is fitted again "
+            f"without the units, but got {model.phases().names}."
+        )
+    without = dict.fromkeys(type(model).presets[model.hparams["preset"]].names)
+    return without | {PHASE: _phase(last, model, units, epochs)}
+
+
+def _phase(last: Phase, model: Any, units: Sequence[int], epochs: int | None) -> dict[str, Any]:
+    """The last phase of a plan with the last layer alone."""
+    from protometry.lightning_modules.phases import FIT_HEAD
+
+    solved = FIT_HEAD in last.on_enter
+    projected = ["project"] if model.units().source is not None else []  # finds the same patches
+    kept = ("losses", "optimizer", "scheduler", "head")
+    return {name: value for name, value in asdict(last).items() if name in kept} | {
+        "epochs": 1 if solved else epochs or last.length,
+        "trainable": {"head": last.trainable["head"]},
+        "weight_decay": {name: value for name, value in last.weight_decay.items() if name == "head"},
+        "bn": "eval",
+        "on_enter": [*projected, "prune_units", *([FIT_HEAD] if solved else [])],
+        "prune": list(units),
+        "selectable": True,
+    }
+
+
+def command_of(trained: TrainedModel, phases: dict[str, Any], experiment: str) -> list[str]:
+    """The training, as arguments of ``train.py``."""
+    run, settings = trained.run_folder, trained.checkpoint["hyper_parameters"]
+    command = ["fit", "--config", str(run / "config.yaml"), "--model.init_from", str(trained.path)]
+    command += ["--model.phases", json.dumps(phases), "--model.epoch_scale", "1"]
+    if (settings.get("backbone") or {}).get("weights"):
+        command += ["--model.backbone.weights", "null"]
+    if root := trained.data_changes.get("root"):
+        command += ["--data.root", str(root)]
+    return [*command, "--runs", str(run.parent), "--experiment", experiment, "--test_after_fit", "true"]
+
+
+def main(args: list[str] | None = None) -> None:
+    """Edit a model, or list the units that one might want to remove.
+
+    Raises:
+        ValueError: if a unit or a reason is unknown.
+    """
+    parser = StrictParser(
+        prog="protometry edit",
+        description="Remove units from a trained model, fit its last layer to the others in a new run, and compare. "
+        "Without --remove and --forbid, only list units that one might want to remove.",
+    )
+    parser.add_argument("run", type=str, help="a checkpoint, or a run folder: its best checkpoint, else the last one")
+    parser.add_argument("--remove", type=str, default="", help="numbers of units, separated by commas")
+    reasons = f"reasons to remove units, among {', '.join(REASONS)}, separated by commas"
+    parser.add_argument("--forbid", type=str, default="", help=reasons)
+    parser.add_argument("--experiment", type=str, help="folder of the new run beside the first; NAME-edited by default")
+    parser.add_argument("--epochs", type=int, help="of a last layer that is trained; by default as in the run")
+    parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
+    parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
+    config = parser.parse_args(args)
+    from protometry.evaluation.trained_model import TrainedModel
+
+    checkpoint = checkpoint_of(Path(config.run))
+    trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)
+    model = trained.model()
+    found = reasons_of(model, trained.data())
+    for reason, units in found.items():
+        print(f"{reason}: {counted(len(units), 'unit')}{': ' if units else ''}{', '.join(map(str, units))}")
+    units = _chosen(config.remove, config.forbid, found, len(model.units().active))
+    if not units:
+        print("Nothing is removed. Choose units with --remove, or reasons with --forbid.")
+        return
+    experiment = config.experiment or f"{trained.run_folder.name}-edited"
+    command = command_of(trained, edited_phases(model, units, config.epochs), experiment)
+    print(f"\nprotometry train {shlex.join(command)}\n")
+    from protometry.scripts.evaluate import compare
+    from protometry.scripts.train import main as train
+
+    train(command)
+    compare(str(trained.run_folder), str(trained.run_folder.parent / experiment))
+
+
+def _chosen(remove: str, forbid: str, found: dict[str, list[int]], units: int) -> list[int]:
+    """The units to remove, in ascending order."""
+    asked = [reason.strip() for reason in forbid.split(",") if reason.strip()]
+    if unknown := [reason for reason in asked if reason not in found]:
+        raise ValueError(
+            f"Expected argument `forbid` to name some of {', '.join(found) or 'no reasons'}, which is what is known of "
+            f"the units of this model, but got {unknown[0]!r}."
+        )
+    names = [name.strip() for name in remove.split(",") if name.strip()]
+    if wrong := [name for name in names if not name.isdecimal() or int(name) >= units]:
+        raise ValueError(
+            f"Expected argument `remove` to be numbers of the units 0 to {units - 1}, such as 3,17, but got "
+            f"{wrong[0]!r}."
+        )
+    return sorted({int(name) for name in names} | {unit for reason in asked for unit in found[reason]})
+
+
+if __name__ == "__main__":
+    from_shell(main)

@@ -1,0 +1,87 @@
+"""Editing a trained model: what is removed and why, and what stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from protometry.evaluation.edit import edited_phases, main, reasons_of
+from protometry.lightning_modules import PIPNet, load_model
+from tests.lightning_modules.registry import TINY_PROTOPNET, selected_qpm
+from tests.tiny_runs import fit, run_evaluation
+
+SIZE = (32, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("last", "solved"), [
+    ("last: {epochs: 2}", False),
+    ("last: {epochs: 1, on_enter: [project, fit_head], head: {penalty: 1.0e-4}}", True),
+])  # fmt: skip
+def test_removed_units_are_gone_and_all_else_stays(tmp_path, capsys, last, solved):
+    phases = f"--model.phases={{warm: {{epochs: 1}}, joint: {{epochs: 2}}, {last}, joint2: null, last2: null}}"
+    fit(tmp_path / "first", phases, model="ProtoPNet")
+    run_evaluation(tmp_path / "first")
+    before = load_model(tmp_path / "first/checkpoints/last.ckpt")
+    used = before.units().active.nonzero().flatten().tolist()
+    capsys.readouterr()
+    main([str(tmp_path / "first/checkpoints/last.ckpt"), "--remove", f"{used[0]}, {used[2]}", "--experiment", "second"])
+    printed = capsys.readouterr().out
+    after = load_model(tmp_path / "second/checkpoints/last.ckpt")
+    assert "general/accuracy" in printed
+    assert not after.units().active[[used[0], used[2]]].any()
+    assert torch.equal(after.prototypes.vectors, before.prototypes.vectors)
+    assert after.prototypes.sample_id == before.prototypes.sample_id
+    assert not torch.equal(after.linear.weight[:, used[1]], before.linear.weight[:, used[1]])
+    assert (after.phase.name, after.phase.epochs) == ("edit", 1 if solved else 2)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    fit(folder, "--model.phases={warm: {epochs: 1}, joint: null, last: {epochs: 1}, joint2: null, last2: null}",
+        model="ProtoPNet")  # fmt: skip
+    return folder
+
+
+def test_reasons_by_hand():
+    """Units 0 to 4: in a corner; off the object; as unit 1; inactive; on the object, away from the border."""
+    model = TINY_PROTOPNET(num_classes=8, image_size=SIZE)
+    mask = torch.zeros(32, 32, dtype=torch.bool)
+    mask[16:24, 16:24] = True  # cell (2, 2) of 4x4
+    dataset = type("Photos", (), {"sample_ids": ["a"], "__getitem__": lambda self, index: {"object_mask": mask}})()
+    data = SimpleNamespace(capabilities=lambda split: SimpleNamespace(object_mask=True), dataset=lambda split: dataset)
+    assert reasons_of(model, data) == {}
+    layer = model.prototypes
+    rows, columns = torch.tensor([0, 1, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 2])
+    layer.row[:5], layer.col[:5], layer.sample_key[:5] = rows, columns, 7
+    layer.box[:5] = torch.stack([columns * 8, rows * 8, columns * 8 + 7, rows * 8 + 7], dim=1)
+    layer.sample_id, layer.active[3] = ["a"] * 5 + [""] * 11, False
+    assert reasons_of(model, data) == {"background": [0, 1, 2], "border": [0], "duplicate": [2]}
+
+
+def test_one_phase_is_left_that_trains_the_head_alone():
+    model = PIPNet(num_features=8, num_classes=8, image_size=SIZE)
+    changed = PIPNet(num_features=8, num_classes=8, image_size=SIZE, phases=edited_phases(model, [3], epochs=2))
+    (phase,) = changed.plan.phases
+    assert (phase.name, phase.trainable, phase.epochs, phase.prune) == ("edit", {"head": 0.05}, 2, (3,))
+    assert phase.on_enter == ("prune_units",)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--remove", "3,x"], "numbers of the units 0 to 15, such as 3,17, but got 'x'"),
+    (["--forbid", "ugly"], "`forbid` to name some of background, border, duplicate.* but got 'ugly'"),
+    (["--remove", "99"], "numbers of the units 0 to 15.* but got '99'"),
+])  # fmt: skip
+def test_bad_input(trained, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        main([str(trained), *arguments])
+
+
+def test_a_model_whose_head_is_not_trained():
+    with pytest.raises(ValueError, match="phase of QPM to train its last layer"):
+        edited_phases(selected_qpm(num_classes=8, image_size=SIZE), [1])
