@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -146,11 +148,12 @@ def main(args: list[str] | None = None) -> None:
         return
     experiment = config.experiment or f"{trained.run_folder.name}-edited"
     command = command_of(trained, edited_phases(model, units, config.epochs), experiment)
-    print(f"\nprotometry train {shlex.join(command)}\n")
+    print(f"\nprotometry train {shlex.join(command)}\n", flush=True)
+    done = subprocess.run([sys.executable, "-m", "protometry", "train", *command], check=False)  # launches others, too
+    if done.returncode:
+        sys.exit(done.returncode)
     from protometry.scripts.evaluate import compare
-    from protometry.scripts.train import main as train
 
-    train(command)
     compare(str(trained.run_folder), str(trained.run_folder.parent / experiment))
 
 
