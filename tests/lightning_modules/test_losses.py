@@ -14,8 +14,10 @@ from protometry.lightning_modules.losses import (
     feature_diversity,
     multilabel_margin,
     off_class_l1,
+    orthonormality,
     separation,
     slot_orthogonality,
+    subspace_separation,
 )
 
 
@@ -268,3 +270,26 @@ def test_diversity_of_a_black_image_is_finite():
     value.backward()
     assert value.item() == 0
     assert maps.grad.isfinite().all()
+
+
+# -- bases of classes ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("classes", "size", "channels"), [(2, 1, 3), (4, 3, 8), (3, 5, 4)])
+def test_bases_against_their_matrices(classes, size, channels):
+    """Bases that are neither orthogonal nor of unit length, against the D×D matrices of the definition."""
+    bases = torch.randn(classes, size, channels, generator=torch.Generator().manual_seed(size))
+    wide = bases.double()
+    deviation = sum((b @ b.T - torch.eye(size).double()).abs().sum() for b in wide).item()
+    pairs = itertools.combinations(wide, 2)
+    distance = sum((a.T @ a - b.T @ b).norm() / math.sqrt(2) for a, b in pairs).item()
+    assert orthonormality(bases).item() == pytest.approx(deviation, rel=1e-5)
+    assert subspace_separation(bases).item() == pytest.approx(distance, rel=1e-5)
+
+
+def test_subspaces_are_compared_not_their_bases():
+    """Two bases of one plane, the second turned by 45 degrees, and a plane orthogonal to it, √2 from both."""
+    turned = torch.tensor([[0.5**0.5, 0.5**0.5, 0, 0], [-(0.5**0.5), 0.5**0.5, 0, 0]])
+    bases = torch.stack([torch.eye(4)[:2], turned, torch.eye(4)[2:]]).requires_grad_()
+    distance = subspace_separation(bases)
+    assert distance.item() == pytest.approx(2 * math.sqrt(2), abs=1e-4)
+    distance.backward()
+    assert bases.grad.isfinite().all()
