@@ -12,6 +12,7 @@ from protometry.lightning_modules.protopool import ProtoPool
 from protometry.lightning_modules.prototree import ProtoTree
 from protometry.lightning_modules.qpm import QPM
 from protometry.lightning_modules.released import load_released
+from protometry.lightning_modules.st_protopnet import STProtoPNet
 from protometry.lightning_modules.tesnet import TesNet
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ProtoPNet",
     "ProtoPool",
     "ProtoTree",
+    "STProtoPNet",
     "TesNet",
     "load_model",
     "load_released",

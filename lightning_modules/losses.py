@@ -177,6 +177,43 @@ def subspace_separation(bases: Tensor) -> Tensor:
     return (squares.clamp_min(1e-10) / 2).sqrt().sum()
 
 
+def closeness(bases: Tensor) -> Tensor:
+    """How far apart the vectors of different classes are: minus their smallest inner product, lower if they are close.
+
+    Source: Wang et al. 2023 (ST-ProtoPNet), closeness loss: the mean over classes a ≠ b of −min_ij ⟨a_i, b_j⟩.
+
+    Args:
+        bases: ``(K, M, D)`` float, M unit vectors of each class. Memory: (K·M)² numbers.
+
+    Returns:
+        Scalar in [-1, 1]; minimising it pulls the farthest vectors of every two classes together.
+
+    Example:
+        >>> closeness(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, -1.0]]])).item()  # 0, 0 and -1, each twice
+        0.3333333432674408
+    """
+    return -_between_classes(bases).amin(dim=(1, 2)).mean()
+
+
+def discrimination(bases: Tensor) -> Tensor:
+    """How close the vectors of different classes come: their largest inner product.
+
+    Source: Wang et al. 2023 (ST-ProtoPNet), discrimination loss: the mean over classes a ≠ b of max_ij ⟨a_i, b_j⟩.
+    Arguments and memory as for :func:`closeness`.
+
+    Example:
+        >>> discrimination(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, -1.0]]])).item()  # 0, 0 and -1, each twice
+        -0.3333333432674408
+    """
+    return _between_classes(bases).amax(dim=(1, 2)).mean()
+
+
+def _between_classes(bases: Tensor) -> Tensor:
+    """Inner products ``(pairs, M, M)`` of the vectors of every two classes."""
+    first, second = torch.triu_indices(len(bases), len(bases), 1, device=bases.device)
+    return torch.einsum("aid,bjd->abij", bases.float(), bases.float())[first, second]
+
+
 def slot_orthogonality(logits: Tensor, adjacent: bool = False) -> Tensor:
     """The similarity of the slots of a class: cosines of their logits, summed over ordered pairs, per slot.
 

@@ -34,18 +34,12 @@ LOSSES = {
 
 def published(losses: dict[str, float], joint: int, last: int, decay: float, scheduler: SchedulerSpec) -> PhasePlan:
     """Five warm epochs, then ``joint`` with a weight ``decay``, and ``last`` after the only projection."""
-    rates, decays = {"addon": 3e-3, "prototypes": 3e-3}, {"addon": decay}
+    rates, decays = {"addon": 3e-3, "prototypes": 3e-3}, {"backbone": decay, "addon": decay}
+    whole = {"backbone": 1e-4} | rates
     return PhasePlan(
         (
-            Phase("warm", 5, rates, losses, weight_decay=decays, bn="eval"),
-            Phase(
-                "joint",
-                joint,
-                {"backbone": 1e-4} | rates,
-                losses,
-                weight_decay={"backbone": decay} | decays,
-                scheduler=scheduler,
-            ),
+            Phase("warm", 5, rates, losses, weight_decay={"addon": decay}, bn="eval"),
+            Phase("joint", joint, whole, losses, weight_decay=decays, scheduler=scheduler),
             Phase("last", last, {"head": 1e-4}, HEAD_LOSSES, bn="eval", on_enter=("project",), selectable=True),
         )
     )
@@ -78,11 +72,16 @@ class BasisVectors(PrototypeLayer):
 
     def maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
         """Projections ``(B, U, h, w)`` of every cell onto all or some prototypes, in units of the latent."""
-        return self.projections(self.distances(latent, units=units), latent)
+        return self.projections(self.distances(latent, units=units), latent, units)
 
-    def projections(self, distances: Tensor, latent: Tensor) -> Tensor:
+    def projections(self, distances: Tensor, latent: Tensor, units: Tensor | None = None) -> Tensor:
         """Projections of a latent ``(B, D, h, w)`` whose distances are known."""
-        return (1 - distances) * latent.float().norm(dim=1, keepdim=True)
+        return (1 - distances) * self.lengths(latent.float(), units)
+
+    def lengths(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """Norms of the vectors that the prototypes are compared with, ``(B, 1, h, w)`` if all are with the same."""
+        lengths: Tensor = latent.norm(dim=1, keepdim=True)  # whose gradient is 0 for a vector 0
+        return lengths
 
 
 class TesNet(ClassPrototypes):
@@ -152,7 +151,7 @@ class TesNet(ClassPrototypes):
     def bases(self) -> Tensor:
         """``(K, M, D)`` float, the unit vectors of each class; 0 for pruned ones."""
         vectors = F.normalize(self.prototypes.vectors.float(), dim=1) * self.prototypes.active[:, None]
-        return vectors.unflatten(0, (self.num_classes, -1))
+        return vectors.view(self.num_classes, -1, vectors.shape[1])
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Adds ``orthonormality`` and ``subspace_separation`` of the bases of the classes."""

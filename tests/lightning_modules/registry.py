@@ -23,6 +23,7 @@ from protometry.lightning_modules import (
     ProtoPNet,
     ProtoPool,
     ProtoTree,
+    STProtoPNet,
     TesNet,
 )
 
@@ -86,6 +87,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
     "ProtoTree": tiny_prototree,
     "TesNet": partial(TesNet, prototypes_per_class=2, prototype_channels=8),
+    "STProtoPNet": partial(STProtoPNet, prototypes_per_class=2, prototype_channels=8),
     "Classifier": Classifier,
     "ConceptBottleneck": partial(ConceptBottleneck, num_concepts=20),
     "ConceptBottleneck joint": partial(ConceptBottleneck, num_concepts=20, preset="sketch_joint"),
