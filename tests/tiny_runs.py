@@ -53,6 +53,12 @@ PROTOTREE = {  # four epochs in three phases, with projections, then pruning
     "preset": "sketch",
     "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, settle: {epochs: 1}}",
 }
+TESNET = {  # and ST-ProtoPNet: five epochs in three phases
+    "prototypes_per_class": 2,
+    "prototype_channels": 16,
+    "preset": "original",
+    "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, last: {epochs: 2}}",
+}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Classifier": {"phases": "{train: {epochs: 4}}"},
     "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
@@ -62,6 +68,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ProtoPool": PROTOPOOL,
     "ProtoTree": PROTOTREE,
     "QPM": {"num_features": 12, "features_per_class": 3, "phases": "{dense: {epochs: 2}, finetune: {epochs: 2}}"},
+    "STProtoPNet": TESNET,
+    "TesNet": TESNET,
 }
 EPOCHS, STEPS_PER_EPOCH = 5, 4
 LEARNING: dict[str, list[str]] = {  # for models that are right more often than by guessing, projected where they end
@@ -69,6 +77,8 @@ LEARNING: dict[str, list[str]] = {  # for models that are right more often than 
     "PIPNet": ["--model.phases.pretrain.epochs=2", "--model.phases.full.epochs=3"],
     "ProtoPool": ["--model.phases.joint.epochs=5"],
     "ProtoPNet": ["--model.phases.joint.epochs=6", "--model.phases.joint2=null"],
+    "STProtoPNet": ["--model.phases.joint.epochs=6"],
+    "TesNet": ["--model.phases.joint.epochs=6"],
 }
 
 

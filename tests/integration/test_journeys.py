@@ -22,7 +22,8 @@ MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
 ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=24"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
-FORMS = {"ProtoTree": "tree", **dict.fromkeys(("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet"), "units")}
+PARTS = ("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet", "STProtoPNet", "TesNet")
+FORMS = {"ProtoTree": "tree", **dict.fromkeys(PARTS, "units")}
 
 
 def fit_all(folder: Path, *more: str, **kinds: Any) -> None:
