@@ -86,11 +86,12 @@ class ConceptBottleneck(InterpretableModule):
             sample, concept), so that it is the same in every epoch and process and after a resume. Class labels stay
             clean.
         noise_seed: of the flips.
+        known: positions of the U concepts of the data that the model is to use, each once; None for all L.
         preset: name of a phase plan, which ends with the input of the head.
 
     Raises:
-        ValueError: if the data have no concepts, ``label_noise`` is not a probability or ``concept_weights`` unknown;
-            in ``setup``, if the concept table of the data does not fit the classes.
+        ValueError: if the data have no concepts, ``known`` names none or others, ``label_noise`` is not a probability
+            or ``concept_weights`` unknown; in ``setup``, if the concept table of the data does not fit the classes.
 
     Example:
         >>> model = ConceptBottleneck(num_concepts=5, num_classes=4, image_size=(32, 32))
@@ -117,8 +118,11 @@ class ConceptBottleneck(InterpretableModule):
     }
     tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
     groups: ClassVar[dict[str, str]] = {"backbone": "backbone", "concepts": "concepts", "head": "linear"}
+    weighing: ClassVar[frozenset[str]] = frozenset(_OF_THE_PAPER)  # presets in which rare concepts weigh more
+    concepts: Any  # a linear layer; subclasses have others
     concept_weights: Tensor | None
     percentiles: Tensor
+    known: Tensor
 
     def __init__(
         self,
@@ -126,6 +130,7 @@ class ConceptBottleneck(InterpretableModule):
         concept_weights: ConceptWeights | None = None,
         label_noise: float = 0.0,
         noise_seed: int = 0,
+        known: list[int] | None = None,
         preset: str = "sketch_independent",
         **kwargs: Any,
     ) -> None:
@@ -133,10 +138,10 @@ class ConceptBottleneck(InterpretableModule):
         if num_concepts < 1:
             raise ValueError(
                 f"Expected argument `num_concepts` to be at least 1, but got {num_concepts}: the data have no "
-                "concepts. ConceptBottleneck needs SketchBirds, AwA2 with `task: single`, or CUB-200-2011 with its "
-                "attributes."
+                f"concepts. {type(self).__name__} needs SketchBirds, AwA2 with `task: single`, or CUB-200-2011 with "
+                "its attributes."
             )
-        chosen = concept_weights or ("imbalance" if preset in _OF_THE_PAPER else "equal")
+        chosen = concept_weights or ("imbalance" if preset in self.weighing else "equal")
         check_choice("concept_weights", chosen, get_args(ConceptWeights))
         if not 0 <= label_noise <= 1:
             raise ValueError(f"Expected argument `label_noise` to be in [0, 1], but got {label_noise}.")
@@ -145,10 +150,12 @@ class ConceptBottleneck(InterpretableModule):
         self.label_noise, self.noise_seed = label_noise, noise_seed
         self.independent = preset.endswith("independent")
         self.values: Values = "binary" if self.independent else "percentiles"
-        self.concepts = nn.Linear(self.backbone.out_channels, num_concepts)
-        self.linear = nn.Linear(num_concepts, self.num_classes)
-        self.register_buffer("concept_weights", torch.ones(num_concepts) if chosen == "imbalance" else None)
-        self.register_buffer("percentiles", torch.full((2, num_concepts), torch.nan))
+        self.register_buffer("known", _positions(known, num_concepts), persistent=False)
+        units = len(self.known)
+        self.concepts = nn.Linear(self.backbone.out_channels, units)
+        self.linear = nn.Linear(units, self.num_classes)
+        self.register_buffer("concept_weights", torch.ones(units) if chosen == "imbalance" else None)
+        self.register_buffer("percentiles", torch.full((2, units), torch.nan))
 
     # -- decision ----------------------------------------------------------------------------------------------------
     def forward(self, images: Tensor) -> ModelOutput:
@@ -164,7 +171,7 @@ class ConceptBottleneck(InterpretableModule):
         return self.linear(scores)  # type: ignore[no-any-return]
 
     def units(self) -> UnitTable:
-        """The L concepts of the data; a class owns those with a positive weight."""
+        """The concepts of the data that are used; a class owns those with a positive weight."""
         weight = self.linear.weight
         active = torch.ones(weight.shape[1], dtype=torch.bool, device=weight.device)
         return UnitTable(
@@ -175,7 +182,7 @@ class ConceptBottleneck(InterpretableModule):
             weight=weight,
             vectors=self.concepts.weight,
             comparison="projection",
-            concepts=torch.arange(len(active), device=weight.device),
+            concepts=self.known,
         )
 
     # -- corrections -------------------------------------------------------------------------------------------------
@@ -227,7 +234,7 @@ class ConceptBottleneck(InterpretableModule):
         if stage == "predict":
             return
         datamodule = data_of(self.trainer)
-        table, units = datamodule.tables.class_concepts_binary, self.concepts.out_features
+        table, units = datamodule.tables.class_concepts_binary, self.num_concepts
         if stage == "fit":
             refuse_unfit_concepts(datamodule, self.num_classes, units)
         elif table is not None and table.shape[1] != units:
@@ -246,14 +253,16 @@ class ConceptBottleneck(InterpretableModule):
                 )
             images = 1 / datamodule.class_weights.double()  # in proportion to those of the class
             frequency = (images / images.sum()) @ strength.double()
-            self.concept_weights.copy_(1 / frequency.clamp_min(1 / len(datamodule.dataset("train"))) - 1)
+            weights = 1 / frequency.clamp_min(1 / len(datamodule.dataset("train"))) - 1
+            self.concept_weights.copy_(weights[self.known])
 
     def training_concepts(self, batch: dict[str, Any]) -> Tensor:
-        """``(B, L)`` float 0 or 1, the concept labels with their noise."""
+        """``(B, U)`` float 0 or 1, the labels of the concepts that are used, with their noise."""
         concepts: Tensor = batch["concepts"]
         keys = batch["sample_key"]
         draws = keyed_uniform(keys, torch.zeros_like(keys)[:, None], concepts.shape[1:], self.noise_seed)[:, 0]
-        return (concepts ^ (draws < 2 * self.label_noise - 1)).float()  # draws are uniform on [-1, 1)
+        noisy = concepts ^ (draws < 2 * self.label_noise - 1)  # draws are uniform on [-1, 1)
+        return noisy.index_select(1, self.known).float()
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """Adds ``concept_bce``, and ``truth_cross_entropy`` of the class logits that true concepts would give."""
@@ -268,3 +277,15 @@ class ConceptBottleneck(InterpretableModule):
                 self.class_weights,
             ),
         }
+
+
+def _positions(known: list[int] | None, num_concepts: int) -> Tensor:
+    """``(U,)`` int64, the concepts that a model uses."""
+    if known is None:
+        return torch.arange(num_concepts)
+    if not known or sorted({*known} & {*range(num_concepts)}) != sorted(known):
+        raise ValueError(
+            f"Expected argument `known` to hold different positions of the {num_concepts} concepts, from 0, but got "
+            f"{known}."
+        )
+    return torch.tensor(known)

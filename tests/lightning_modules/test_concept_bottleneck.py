@@ -67,6 +67,23 @@ def test_published_presets_weigh_concepts_and_stop_lowering_their_rate():
     assert rates == pytest.approx([1e-2] * 21 + [1e-3] * 20 + [1e-4] * 959)
 
 
+def test_some_of_the_concepts():
+    """They keep their labels and their noise; units name them; weights are theirs."""
+    options = {
+        "label_noise": 0.3,
+        "concept_weights": "imbalance",
+        "phases": {"concepts": {"epochs": 1}, "labels": None},
+    }
+    every, some = (made(known=known, **options) for known in (None, [7, 2]))
+    for model in (every, some):
+        tiny_trainer(limit_train_batches=1, limit_val_batches=0).fit(model, datamodule=tiny_birds())
+    batch = training_batch()
+    assert torch.equal(some.training_concepts(batch), every.training_concepts(batch)[:, [7, 2]])
+    assert torch.equal(some.concept_weights, every.concept_weights[[7, 2]])
+    assert (some.units().concepts.tolist(), every.units().concepts.tolist()) == ([7, 2], list(range(20)))
+    assert some(batch["image"]).scores.shape == (8, 2)
+
+
 # -- noise ------------------------------------------------------------------------------------------------------------
 def test_a_flip_depends_on_seed_sample_and_concept_alone():
     keys, labels = torch.randint(2**62, (5000,)), torch.rand(5000, 20) < 0.3
@@ -129,6 +146,9 @@ def test_percentiles_belong_to_the_final_concepts(preset):
             {"num_concepts": 0},
             r"`num_concepts` to be at least 1, but got 0: the data have no concepts\. .* SketchBirds",
         ),
+        ({"known": []}, r"`known` to hold different positions of the 20 concepts, from 0, but got \[\]"),
+        ({"known": [1, 1]}, r"`known` to hold different positions .* got \[1, 1\]"),
+        ({"known": [20]}, r"`known` to hold different positions .* got \[20\]"),
         ({"noise_seed": -1}, r"`noise_seed` to be at least 0 and below 2\^63, but got -1"),
         ({"label_noise": 1.2}, r"`label_noise` to be in \[0, 1\], but got 1.2"),
         ({"concept_weights": "rare"}, r"`concept_weights` to be one of \('equal', 'imbalance'\), but got 'rare'"),
