@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -46,9 +45,9 @@ def decide(
 ) -> Decision:
     """Contributions to the decision for a class, and which of them an explanation shows.
 
-    Units add their weight times their score to a logit, cells of a model whose units are classes a share of their
-    evidence, both less the mean over classes (:func:`against_others`). Leaves of a tree add to the probability of the
-    class what the paths to them give.
+    Units add their weight times their score to a logit, or what the model itself says if it has no weight matrix;
+    cells of a model whose units are classes add a share of their evidence; all less the mean over classes
+    (:func:`against_others`). Leaves of a tree add to the probability of the class what the paths to them give.
     """
     if isinstance(model, DecidesByTree):
         return _by_leaf(model, output.scores, classes)
@@ -56,11 +55,23 @@ def decide(
     if units.kind == "class":
         cells = against_others(output.maps.flatten(2).double(), multi_label, dim=1)
         contributions = cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
+    elif units.weight is None:
+        contributions = _of_the_model(model, output, classes, multi_label).masked_fill(~units.active, 0)
     else:
-        weight = against_others(cast(Tensor, units.weight).double(), multi_label)
+        weight = against_others(units.weight.double(), multi_label)
         contributions = (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
     order = contributions.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
     return Decision(contributions, torch.zeros_like(contributions, dtype=torch.bool).scatter_(1, order, True))
+
+
+def _of_the_model(model: InterpretableModel, output: ModelOutput, classes: Tensor, multi_label: bool) -> Tensor:
+    """``(B, U)`` float64, the contributions that a model without a weight matrix names, less the mean over classes."""
+    own = model.contributions(output, classes).double()
+    if multi_label:
+        return own
+    labels = range(output.logits.shape[1])
+    total = sum(model.contributions(output, torch.full_like(classes, label)).double() for label in labels)
+    return own - total / len(labels)
 
 
 def leaf_reach(model: DecidesByTree, scores: Tensor) -> Tensor:

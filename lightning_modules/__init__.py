@@ -1,6 +1,7 @@
 """Models, their backbones and heads, their losses and training schedules."""
 
 from protometry.lightning_modules.bagnet import BagNet
+from protometry.lightning_modules.cem import CEM
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
 from protometry.lightning_modules.interpretable import InterpretableModule
@@ -16,6 +17,7 @@ from protometry.lightning_modules.st_protopnet import STProtoPNet
 from protometry.lightning_modules.tesnet import TesNet
 
 __all__ = [
+    "CEM",
     "QPM",
     "BagNet",
     "Classifier",

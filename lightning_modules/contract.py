@@ -35,7 +35,8 @@ class ModelOutput:
         maps: ``(B, U, h, w)`` float, larger means more present; ``scores`` is their pool for active units.
         latent: ``(B, D, h, w)`` float, the space in which units are compared, or None.
         extras: further tensors with B rows, such as ``pooled`` (B, U); ``abstain`` (B,) bool marks images without a
-            decision, with equal logits for all classes.
+            decision, with equal logits for all classes; ``context`` is what the head reads of an image besides its
+            scores, see :func:`logits_of`.
     """
 
     logits: Tensor
@@ -261,6 +262,34 @@ class DecidesByTree(Protocol):
     inference: str
     if TYPE_CHECKING:  # isinstance sees no submodules from Python 3.12 on
         tree: SoftTree
+
+
+def logits_of(model: InterpretableModel, scores: Tensor, context: Tensor | None = None) -> Tensor:
+    """The logits that images would have with other scores.
+
+    Args:
+        model: whose ``head`` takes ``context``, too, if it has one.
+        scores: ``(B, ..., U)`` float.
+        context: ``(B, ...)`` of the same images, from ``output.extras``; zeros for the logits to which contributions
+            are added.
+
+    Returns:
+        ``(B, ..., K)``.
+
+    Example:
+        >>> from protometry.lightning_modules import CEM
+        >>> model = CEM(num_concepts=5, num_classes=4, image_size=(32, 32)).eval()
+        >>> output = model(torch.rand(2, 3, 32, 32))
+        >>> torch.equal(logits_of(model, output.scores, output.extras["context"]), output.logits)
+        True
+    """
+    head: Any = model.head
+    if context is None:
+        logits: Tensor = head(scores.flatten(0, -2))
+        return logits.view(*scores.shape[:-1], -1)
+    spread = context[(slice(None), *[None] * (scores.ndim - 2))]
+    changed: Tensor = head(scores, spread)
+    return changed
 
 
 def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor | float | None = None) -> Tensor:

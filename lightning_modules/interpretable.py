@@ -130,7 +130,10 @@ class InterpretableModule(LightningModule, ABC):
         return {name: list(self.get_submodule(module).parameters()) for name, module in self.groups.items()}
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
-        """``(B, U)`` contributions of the units to the logit of one class per image; rows sum to logit - head(0)."""
+        """``(B, U)`` contributions of the units to the logit of one class per image; rows sum to logit - head(0).
+
+        Where the head reads a ``context``, too, to the logit less that of scores and a context of 0.
+        """
         weight = self.units().weight
         if weight is None:
             raise TypeError(f"{type(self).__name__} has no weight matrix and must define `contributions` itself.")

@@ -35,6 +35,8 @@ class Facts:
         abstains: whether the model may leave an image undecided.
         threshold: logit above which a label of multilabel data is predicted.
         residual: whether a part of the logits comes from outside the units.
+        context: whether the head reads more of an image than its scores, so that there is no weight matrix although
+            units add up.
         unit_concepts: ``(U,)`` int64, the concept of each active unit, -1 for none: as in ``units`` or, for units
             without a name, the concept their scores predict best on the training images. None if units stand for no
             concepts.
@@ -60,6 +62,7 @@ class Facts:
     abstains: bool = False
     threshold: float = 0.0
     residual: bool = False
+    context: bool = False
     unit_concepts: Tensor | None = None
     concept_order: Tensor | None = None
     own_values: str | None = None

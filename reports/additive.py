@@ -13,7 +13,13 @@ from torch import Tensor
 from protometry.command_line.messages import counted
 from protometry.explanations.decision import against_others, leaf_reach
 from protometry.explanations.tree_path import grow, path
-from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput, UnitTable
+from protometry.lightning_modules.contract import (
+    DecidesByTree,
+    InterpretableModel,
+    ModelOutput,
+    UnitTable,
+    logits_of,
+)
 
 TOLERANCE = 1e-4  # of max(1, |logit|)
 LEAST = 0.01  # of the largest line, below which a line is one of the others
@@ -213,7 +219,9 @@ def additive_tables(
     """
     units, logits = model.units(), output.logits.double().cpu()
     chances = model.probabilities(output.logits).double().cpu()
-    zero = model.head(torch.zeros_like(output.scores[:1])).double().cpu()[0]
+    context = output.extras.get("context")
+    nothing = None if context is None else torch.zeros_like(context[:1])
+    zero = logits_of(model, torch.zeros_like(output.scores[:1]), nothing).double().cpu()[0]
     past = output.extras["residual"].double().cpu() if "residual" in output.extras else None
     threshold = getattr(model, "decision_threshold", None)  # there if multilabel
     least = None if threshold is None else float(threshold)
@@ -230,7 +238,7 @@ def additive_tables(
             lines=[],
             others=0,
             rest=NOTHING,
-            bias=None if units.weight is None else _less(bias, least),
+            bias=None if units.weight is None and context is None else _less(bias, least),
             residual=None if past is None else _amount(past[row], label, rival, least is not None),
             worded="cell" if units.kind == "class" else units.kind,
             against="the mean over classes" if least is None else "the threshold",

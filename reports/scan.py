@@ -26,6 +26,7 @@ class Scan:
         logits: ``(n, K)`` float64.
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
+        context: what the head reads of the images besides their scores, or None.
     """
 
     sample_ids: list[str]
@@ -33,6 +34,7 @@ class Scan:
     logits: Tensor
     scores: Tensor
     residual: Tensor | None = None
+    context: Tensor | None = None
     threshold: Tensor | None = None
 
     @cached_property
@@ -66,12 +68,15 @@ class Scan:
             logits=self.logits[rows],
             scores=self.scores[rows],
             residual=None if self.residual is None else self.residual[rows],
+            context=None if self.context is None else self.context[rows],
         )
 
     def output(self, rows: Sequence[int]) -> ModelOutput:
-        """Logits and scores of some images, without maps."""
+        """Logits, scores and context of some images, without maps."""
         chosen = torch.tensor(rows, dtype=torch.int64)
-        return ModelOutput(self.logits[chosen], self.scores[chosen], self.scores.new_zeros(len(rows), 0, 1, 1))
+        extras = {} if self.context is None else {"context": self.context[chosen]}
+        maps = self.scores.new_zeros(len(rows), 0, 1, 1)
+        return ModelOutput(self.logits[chosen], self.scores[chosen], maps, None, extras)
 
 
 def scan(
@@ -88,7 +93,7 @@ def scan(
     """
     names: list[str] = []
     labels: list[tuple[int, ...]] = []
-    logits, scores, residual = [], [], []
+    logits, scores, residual, context = [], [], [], []
     with loaders(datamodule, split, limit) as loader:
         for batch, outputs in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
             names += batch["sample_id"]
@@ -97,8 +102,10 @@ def scan(
             scores.append(outputs.scores.double().cpu())
             if outputs.residual is not None:
                 residual.append(outputs.residual.double().cpu())
-    bypass = torch.cat(residual) if residual else None
-    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, cpu_threshold(model))
+            if outputs.context is not None:
+                context.append(outputs.context.cpu())
+    bypass, read = (torch.cat(parts) if parts else None for parts in (residual, context))
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, read, cpu_threshold(model))
 
 
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:

@@ -62,6 +62,7 @@ TESNET = {  # and ST-ProtoPNet: five epochs in three phases
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Classifier": {"phases": "{train: {epochs: 4}}"},
     "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
+    "CEM": {"embedding_size": 4, "label_noise": 0.2, "phases": "{joint: {epochs: 4}}"},
     "ConceptBottleneck": {"label_noise": 0.2, "phases": "{concepts: {epochs: 2}, labels: {epochs: 2}}"},
     "PIPNet": PIPNET,
     "PosthocCBM": {"preset": "hybrid", "phases": "{residual: {epochs: 2}}", "positives": 10, "negatives": 10},

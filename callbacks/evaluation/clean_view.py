@@ -248,8 +248,11 @@ class Clean:
     @cached_property
     def _decision(self) -> Decision:
         maps = self.maps if self.outputs.all_maps is None else self.outputs.all_maps
-        output, classes = ModelOutput(self.logits, self.scores, maps), self.logits.argmax(dim=1)
-        return decide(self.model, output, classes, self.observer.top_k, self.setting.facts.multi_label)
+        context = self.outputs.context
+        output = ModelOutput(self.logits, self.scores, maps, None, {} if context is None else {"context": context})
+        return decide(
+            self.model, output, self.logits.argmax(dim=1), self.observer.top_k, self.setting.facts.multi_label
+        )
 
     @property
     def _saliency(self) -> Tensor:

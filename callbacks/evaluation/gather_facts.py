@@ -48,6 +48,7 @@ def gather_facts(
         variant=variant,
         abstains="abstain" in output.extras,
         residual="residual" in output.extras,
+        context="context" in output.extras,
         threshold=0.0 if threshold is None else float(threshold),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
 from protometry.callbacks.forward.observer import Attack, Images
-from protometry.lightning_modules.contract import Intervenable, Values
+from protometry.lightning_modules.contract import Intervenable, Values, logits_of
 from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
 from protometry.metrics.functional import (
     bounding_boxes,
@@ -196,7 +196,7 @@ class Intervention(View):
         truth = clean.concept_labels.index_select(1, concepts.clamp(min=0))[:, None, None]
         masks = intervention_masks(priority, groups)
         scores = model.intervene(clean.scores[:, None, None], truth, masks, cast(Values | None, how.values))
-        logits = clean.model.head(scores.flatten(0, 2)).view(*masks.shape[:3], -1)
+        logits = logits_of(clean.model, scores, clean.outputs.context)
         plain = clean.logits[:, None, None].expand(-1, how.trials, 1, -1)
         self.intervened_logits = torch.cat([plain, logits], dim=2)
 

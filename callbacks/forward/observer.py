@@ -47,6 +47,7 @@ class Outputs:
         maps: ``(B, k, h, w)`` at ``unit_ids``.
         latent: ``(B, D, h, w)`` or None.
         residual: ``(B, K)``, the part of the logits that bypasses the units, or None.
+        context: what the head reads of the images besides their scores, or None.
         all_maps: ``(B, U, h, w)`` if requested.
         saliency: ``(B, k, H, W)`` if requested, signed; of the predicted class, k = 1, if only classes are explained.
         class_maps: ``(B, c, H, W)`` of the requested classes, signed; NaN in empty slots.
@@ -59,6 +60,7 @@ class Outputs:
     maps: Tensor
     latent: Tensor | None = None
     residual: Tensor | None = None
+    context: Tensor | None = None
     all_maps: Tensor | None = None
     saliency: Tensor | None = None
     class_maps: Tensor | None = None
@@ -134,6 +136,7 @@ class Observer:
                 "maps": gather_units(output.maps, ids),
                 "latent": output.latent,
                 "residual": output.extras.get("residual"),
+                "context": output.extras.get("context"),
                 "all_maps": output.maps if keep_maps else None,
                 "saliency": self._saliency(pixels, ids, output, keys) if explain else None,
             }

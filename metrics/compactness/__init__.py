@@ -41,7 +41,8 @@ FAMILY = Family(
     ),
     needs={
         "decision": lambda facts: unless(
-            facts.weight is not None or facts.decides_by_tree, "the model has neither a weight matrix nor a tree"
+            facts.weight is not None or facts.context or facts.decides_by_tree,
+            "the model has neither a weight matrix nor a tree",
         ),
     },
 )

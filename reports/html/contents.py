@@ -92,10 +92,11 @@ def contributions_of(explained: ExplainedModel, outputs: Scan, rows: Sequence[in
 
 
 def _output(explained: ExplainedModel, outputs: Scan, rows: Sequence[int]) -> ModelOutput:
-    """Logits and scores of some images, as the model gives them."""
+    """Logits, scores and context of some images, as the model gives them."""
     output, device = outputs.output(rows), explained.units.active.device
     logits, scores, maps = (each.float().to(device) for each in (output.logits, output.scores, output.maps))
-    return ModelOutput(logits, scores, maps)
+    extras = {name: value.to(device) for name, value in output.extras.items()}
+    return ModelOutput(logits, scores, maps, None, extras)
 
 
 def spread(rows: list[int], outputs: Scan, most: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from protometry.lightning_modules.contract import Intervenable
+from protometry.lightning_modules.contract import Intervenable, logits_of
 from protometry.reports.explained_model import ExplainedImage, ExplainedModel
 
 SHOWN = 8
@@ -55,13 +55,13 @@ def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mappin
     for unit in wrong:
         mask = torch.zeros_like(truth)
         mask[0, unit] = True
-        name, logit = _decided(explained, model.intervene(scores, truth, mask))
+        name, logit = _decided(explained, image, model.intervene(scores, truth, mask))
         rows.append(Correction(explained.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
-    name, logit = _decided(explained, model.intervene(scores, truth, torch.ones_like(truth)))
+    name, logit = _decided(explained, image, model.intervene(scores, truth, torch.ones_like(truth)))
     return [*rows, Correction("all concepts", None, None, name, logit)]
 
 
-def _decided(explained: ExplainedModel, scores: torch.Tensor) -> tuple[str, float]:
-    logits = explained.model.head(scores)[0]
+def _decided(explained: ExplainedModel, image: ExplainedImage, scores: torch.Tensor) -> tuple[str, float]:
+    logits = logits_of(explained.model, scores, image.output.extras.get("context"))[0]
     label = int(logits.argmax())
     return explained.class_names[label], float(logits[label])

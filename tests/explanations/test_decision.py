@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from protometry.explanations.decision import decide
-from protometry.lightning_modules.contract import DecidesByTree, ModelOutput, UnitTable
+from protometry.lightning_modules.contract import DecidesByTree, ModelOutput, UnitTable, logits_of
 from protometry.lightning_modules.heads.tree import SoftTree
 from tests.lightning_modules.registry import MODELS
 from tests.rounding import tolerance
@@ -24,7 +24,9 @@ def test_what_is_added_up_and_what_is_shown(name, multi_label):
         paths = model.tree.log_reach(output.scores, hard=True).exp()
         assert torch.equal(result.shown, paths == 1)
     else:
-        nothing = model.head(torch.zeros_like(output.scores[:1])) + output.extras.get("residual", 0)
+        context = output.extras.get("context")
+        empty = None if context is None else torch.zeros_like(context[:1])
+        nothing = logits_of(model, torch.zeros_like(output.scores[:1]), empty) + output.extras.get("residual", 0)
         logits = (output.logits - nothing).double()
         own = logits.gather(1, classes[:, None]).squeeze(1)
         total = own if multi_label else own - logits.mean(dim=1)

@@ -20,7 +20,7 @@ from protometry.callbacks import Interpretability, PhaseSchedule
 from protometry.callbacks.phases.projection import nearest_patches, source_table
 from protometry.datamodules.dataset import with_float_images
 from protometry.explanations import Targets
-from protometry.lightning_modules.contract import Projectable, SelectsFeatures
+from protometry.lightning_modules.contract import Projectable, SelectsFeatures, logits_of
 from protometry.metrics.primitives.perturbation import normal_quantiles
 from protometry.metrics.suite import resolve
 from tests.engine_runs import Run
@@ -155,7 +155,7 @@ def test_no_step_of_a_model_waits(cuda, name):
     model, batch = built(name, cuda), fake(BATCH)
     output = model(batch["image"])
     model.contributions(output, batch["label"])
-    model.probabilities(model.head(output.scores))
+    model.probabilities(logits_of(model, output.scores, output.extras.get("context")))
     model.units()
     model.on_test_epoch_start()
     model.test_step(batch, 0)

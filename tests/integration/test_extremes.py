@@ -17,7 +17,7 @@ from tests.lightning_modules.test_contract import after_every_action, assert_con
 from tests.metrics.test_suite import facts
 from tests.photo_trees import make_folders
 
-CONCEPTS = {"ConceptBottleneck": 1, "PosthocCBM": 2}  # the fewest
+CONCEPTS = {"CEM": 1, "ConceptBottleneck": 1, "PosthocCBM": 2}  # the fewest
 MODELS = {
     name: partial(getattr(lightning_modules, name), **({"num_concepts": CONCEPTS[name]} if name in CONCEPTS else {}))
     for name in lightning_modules.__all__

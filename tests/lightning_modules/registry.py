@@ -13,6 +13,7 @@ from lightning import Callback, Trainer
 from protometry.callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from protometry.datamodules.sketch_birds import SketchBirds
 from protometry.lightning_modules import (
+    CEM,
     QPM,
     BagNet,
     Classifier,
@@ -95,6 +96,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "PIPNet": partial(PIPNet, num_features=8),
     "PosthocCBM": tiny_posthoc_cbm,
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
+    "CEM": partial(CEM, num_concepts=20, embedding_size=4),
     "QPM": partial(QPM, num_features=12, features_per_class=3),
     "QPM ternary": partial(selected_qpm, ternary=True),
     "QPM adapter": partial(QPM, num_features=12, features_per_class=3, adapter=16, adapter_width=24, preset="adapter"),

@@ -36,6 +36,7 @@ from protometry.lightning_modules.contract import (
     Projectable,
     ScoresUnits,
     SelectsFeatures,
+    logits_of,
 )
 from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
 from protometry.metrics.suite import resolve
@@ -111,14 +112,17 @@ def assert_consistent(model: InterpretableModule) -> None:
     assert (output.scores[:, dead] == 0).all()
     if table.weight is not None:
         assert (table.weight[:, dead] == 0).all()
-    bias = model.head(torch.zeros(1, output.scores.shape[1]))[0]
+    context = output.extras.get("context")
+    nothing = None if context is None else torch.zeros_like(context[:1])
+    bias = logits_of(model, torch.zeros(1, output.scores.shape[1]), nothing)[0]
     for classes in (torch.arange(4) % output.logits.shape[1], torch.full((4,), output.logits.shape[1] - 1)):
         shares, rows = model.contributions(output, classes), torch.arange(4)
         assert shares.shape == output.scores.shape
         assert (shares[:, dead] == 0).all()
-        if table.weight is None:
+        if table.weight is None and context is None:
             continue
-        close(shares, table.weight[classes] * output.scores)
+        if table.weight is not None:
+            close(shares, table.weight[classes] * output.scores)
         residual = output.extras.get("residual", torch.zeros_like(output.logits))
         expected = (output.logits - residual)[rows, classes] - bias[classes]
         terms, size = shares.shape[1], max(shares.detach().abs().sum(1).max(), output.logits.abs().max()).item()
@@ -239,7 +243,7 @@ class ContractTest:
     def test_the_head_maps_scores_to_logits(self, any_model):
         output = output_of(any_model, images())
         residual = output.extras.get("residual", torch.zeros(()))  # what no unit explains
-        assert torch.equal(any_model.head(output.scores) + residual, output.logits)
+        assert torch.equal(logits_of(any_model, output.scores, output.extras.get("context")) + residual, output.logits)
 
     def test_inactive_units_are_silent(self, model):
         if not isinstance(model, Prunable):

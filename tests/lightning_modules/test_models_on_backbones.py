@@ -26,7 +26,7 @@ BACKBONES = {
     "finer": {"name": "resnet18", "until": "layer3", "output_stride": 8},
     "own": {"class_path": "tests.lightning_modules.backbones.test_libraries.Patches", "init_args": {"width": 24}},
 }
-NAMES = ["ProtoPNet", "ProtoPool", "ProtoTree", "Classifier", "ConceptBottleneck", "PIPNet", "PosthocCBM", "QPM"]
+NAMES = ["ProtoPNet", "ProtoPool", "ProtoTree", "Classifier", "ConceptBottleneck", "CEM", "PIPNet", "PosthocCBM", "QPM"]
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ def built(name, **options):
     return MODELS[name](num_classes=8, image_size=(32, 32), **options).eval()
 
 
-@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet", "BagNet", "PosthocCBM hybrid", "QPM ternary"])
+@pytest.mark.parametrize(
+    "name", ["ProtoPNet", "ProtoTree", "PIPNet", "BagNet", "PosthocCBM hybrid", "QPM ternary", "CEM"]
+)
 def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     model, sample = built(name), birds.dataset("test")[0]
     explained = ExplainedModel(model, birds, size=48, class_names=[HOSTILE, *birds.class_names[1:]])
