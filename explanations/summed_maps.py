@@ -14,7 +14,7 @@ from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
 from protometry.explanations.upsample import Mode, Placement, Upsample, upsample_maps
-from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput
 from protometry.metrics.primitives.boxes import bounding_boxes
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.regions import percentile_mask
@@ -52,6 +52,10 @@ class SummedMaps(Explainer):
         self.mode, self.placement = mode, placement
         self._upsample = Upsample(mode, placement)
 
+    def supports(self, model: InterpretableModel) -> str | None:
+        """None for units that add to a class by a weight times their score, or by a tree."""
+        return _without_weights(model)
+
     @torch.no_grad()
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         weights = class_weights(model, question.output, question.ids)
@@ -88,6 +92,10 @@ class BoxMaps(Explainer):
     def __init__(self, variant: BoxVariant = "fixed") -> None:
         check_choice("variant", variant, get_args(BoxVariant))
         self.variant = variant
+
+    def supports(self, model: InterpretableModel) -> str | None:
+        """As for :class:`SummedMaps`."""
+        return _without_weights(model)
 
     @torch.no_grad()
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
@@ -130,6 +138,12 @@ class BoxMaps(Explainer):
     def _mask(self, maps: Tensor) -> Tensor:
         """``(P, H, W)`` bool, the pixels that a box is drawn around."""
         return percentile_mask(maps) if self.variant == "fixed" else ~percentile_mask(-maps, 0.05)
+
+
+def _without_weights(model: InterpretableModel) -> str | None:
+    if model.units().weight is None and not isinstance(model, DecidesByTree):
+        return "its units add to a class even where their score is 0, so that their maps have no weights"
+    return None
 
 
 def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:

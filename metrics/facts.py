@@ -45,6 +45,7 @@ class Facts:
         percentiles: whether the model knows the percentiles that a corrected concept may become.
         training: None if the training images of the model are at hand, else why not.
         class_parts: ``(K, N)`` int64, the variant of each part in each class, or None.
+        class_unexplained: None if the explanations of classes that parts are judged by suit the model, else why not.
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
         decides_by_tree: whether the units are nodes of a tree.
     """
@@ -69,6 +70,7 @@ class Facts:
     percentiles: bool = False
     training: str | None = None
     class_parts: Tensor | None = None
+    class_unexplained: str | None = None
     part_shares: bool = True
     decides_by_tree: bool = False
 

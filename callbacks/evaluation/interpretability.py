@@ -176,7 +176,7 @@ class Interpretability(Callback):
         explainer = choose_explainer(self.explainer, model)
         parts = FunnyBirdsProtocol.of(self.interface, explainer, datamodule, split)
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
-        facts = replace(facts, **parts.facts(facts.num_classes))
+        facts = replace(facts, class_unexplained=parts.explainer.supports(model), **parts.facts(facts.num_classes))
         if needs_names(keys, facts):
             facts = name_units(facts, module, datamodule, self.memory_budget)
         metrics, skipped = build(keys, facts)

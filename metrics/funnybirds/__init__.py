@@ -49,6 +49,7 @@ FAMILY = Family(
     (ACCURACY, BACKGROUND_INDEPENDENCE, *SCORES, HIDDEN_PARTS, TOTALS_NOT_POSITIVE),
     {
         "class_parts": lambda facts: unless(facts.class_parts is not None, "the classes are not composed of parts"),
+        "class_maps": lambda facts: facts.class_unexplained,
         "part_shares": lambda facts: unless(facts.part_shares, "boxes do not use shares of a sum"),
     },
     "After Hesse et al. (2023). Only on data whose parts can be removed; not in the default suite. P are the important "

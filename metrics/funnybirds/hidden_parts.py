@@ -39,6 +39,6 @@ HIDDEN_PARTS = MetricEntry(
         source="none",
         misread="A property of the images: such a part has an importance of 0, and removing it changes nothing.",
     ),
-    needs=("class_parts", "single_label", "interventions", "label_map"),
+    needs=("class_parts", "single_label", "interventions", "label_map", "class_maps"),
     view="part_removal",
 )

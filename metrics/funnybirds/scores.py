@@ -229,7 +229,7 @@ SCORES = tuple(
         FunnyBirdsScores,
         _WORDS[part],
         _build,
-        needs=("class_parts", "single_label", "interventions", "label_map"),
+        needs=("class_parts", "single_label", "interventions", "label_map", "class_maps"),
         view="part_removal",
         part=part,
         shared="funnybirds",

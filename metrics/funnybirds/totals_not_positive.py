@@ -44,6 +44,6 @@ TOTALS_NOT_POSITIVE = MetricEntry(
         source="none",
         misread="For these, P by share of the sum is permissive; boxes do not use this rule.",
     ),
-    needs=("class_parts", "single_label", "interventions", "label_map", "part_shares"),
+    needs=("class_parts", "single_label", "interventions", "label_map", "class_maps", "part_shares"),
     view="part_removal",
 )

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from protometry.callbacks import Interpretability
+from protometry.explanations import GradCAM
 from protometry.lightning_modules import CEM
+from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 K, L, M = 3, 4, 2
@@ -70,6 +73,16 @@ def test_a_concept_says_more_than_whether_it_is_there():
 def test_scores_alone_decide_nothing():
     with pytest.raises(TypeError, match="`context` to hold the embeddings of the images"):
         made().head(torch.rand(2, L))
+
+
+def test_maps_have_no_weights_to_be_summed_by():
+    """A concept adds to a class where its probability is 0, too: other explanations show parts."""
+    model, parts = made(num_classes=8, num_concepts=20), ["funnybirds/sd", "funnybirds/accuracy"]
+    summed = run_engine(Interpretability(parts), model, tiny_birds())
+    assert set(summed.metrics) == {"funnybirds/accuracy"}
+    assert "maps have no weights" in summed.skipped["funnybirds/sd"]
+    other = Interpretability(parts, explainer=GradCAM(), interface="attribution")
+    assert set(run_engine(other, model, tiny_birds()).metrics) == {*parts}
 
 
 # -- training ---------------------------------------------------------------------------------------------------------
