@@ -49,6 +49,7 @@ def gather_facts(
         abstains="abstain" in output.extras,
         residual="residual" in output.extras,
         context="context" in output.extras,
+        unit_concepts=units.concepts if "context" in output.extras else None,  # else named where a metric needs it
         threshold=0.0 if threshold is None else float(threshold),
         own_values=model.values if isinstance(model, Intervenable) else None,
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),

@@ -78,8 +78,9 @@ def test_scores_alone_decide_nothing():
 def test_maps_have_no_weights_to_be_summed_by():
     """A concept adds to a class where its probability is 0, too: other explanations show parts."""
     model, parts = made(num_classes=8, num_concepts=20), ["funnybirds/sd", "funnybirds/accuracy"]
-    summed = run_engine(Interpretability(parts), model, tiny_birds())
+    summed = run_engine(Interpretability([*parts, "concepts/cem@1"]), model, tiny_birds())
     assert set(summed.metrics) == {"funnybirds/accuracy"}
+    assert summed.skipped["concepts/cem@1"] == "weight: the model has no weight matrix"
     assert "maps have no weights" in summed.skipped["funnybirds/sd"]
     other = Interpretability(parts, explainer=GradCAM(), interface="attribution")
     assert set(run_engine(other, model, tiny_birds()).metrics) == {*parts}
