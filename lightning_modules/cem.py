@@ -54,7 +54,7 @@ class ConceptEmbeddings(nn.Module):
 
     def forward(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         """Of ``(B, D, h, w)`` the mean embeddings ``(B, L, 2, m)`` and the concept logit of each cell (B, L, h, w)."""
-        images, grid = len(latent), latent.shape[2:]
+        images, grid = latent.shape[0], latent.shape[2:]  # len() would fix the number of images in an export
         cells = F.leaky_relu(self.embed(latent)).view(images, *self.shape, *grid)
         maps = self.score(cells.flatten(0, 1)).view(images, -1, *grid)
         return cells.mean(dim=(3, 4)).view(images, self.shape[0], 2, -1), maps
