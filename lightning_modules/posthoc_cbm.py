@@ -1,40 +1,27 @@
 """Post-hoc concept bottleneck (Yuksekgonul et al. 2023, *Post-hoc Concept Bottleneck Models*) on any backbone.
 
-Concept vectors, projection, sparse head and residual top to bottom. The backbone is not trained: the bank of concept
-vectors and the head are fitted to the embeddings of all training images.
+The bank of concept vectors and the head are fitted to the embeddings of all training images; projection, head, residual
+and editing are in :mod:`~protometry.lightning_modules.projected_concepts`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.contract import UnitTable
 from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
-from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.lightning_modules.projected_concepts import ProjectedConcepts
 from protometry.lightning_modules.training_inputs import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]
-CONVERGED = 1e-4  # largest violation of the head's optimality conditions
-_BLOCK = 4096  # embeddings projected at once
-
-# the epoch only measures; without anything to train, several processes could not share it
-_FIT = Phase("fit", 1, {"head": 0.0}, {"cross_entropy": 1.0}, bn="eval", on_enter=("fit_concepts",), selectable=True)
-_RESIDUAL = Phase(
-    "residual", 20, {"residual": 1e-2}, {"cross_entropy": 1.0, "residual_l2": 1e-3}, bn="eval", selectable=True
-)
 
 
-class PosthocCBM(InterpretableModule):
+class PosthocCBM(ProjectedConcepts):
     """Post-hoc concept bottleneck model.
 
     Source: Yuksekgonul et al. 2023; raw projection and class-level evaluation: Aysel et al. 2025. Presets: ``plain``,
@@ -65,13 +52,6 @@ class PosthocCBM(InterpretableModule):
         (torch.Size([2, 6]), True)
     """
 
-    presets: ClassVar[dict[str, PhasePlan]] = {
-        "plain": PhasePlan((_FIT,)),
-        "hybrid": PhasePlan((replace(_FIT, selectable=False), _RESIDUAL)),
-    }
-    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
-    vectors: Tensor
-    intercepts: Tensor
     examples: Tensor
     accuracies: Tensor
     margins: Tensor
@@ -101,39 +81,16 @@ class PosthocCBM(InterpretableModule):
                 f"Expected argument `head` to be 'softmax_elastic_net', but got {head!r}. "
                 "For squares only, set `l1_ratio: 0`."
             )
-        for name, size in (("positives", positives), ("negatives", negatives), ("svm_c", svm_c), ("penalty", penalty)):
+        for name, size in (("positives", positives), ("negatives", negatives), ("svm_c", svm_c)):
             if not size > 0:
                 raise ValueError(f"Expected argument `{name}` to be above 0, but got {size}.")
-        if not 0 <= l1_ratio <= 1:
-            raise ValueError(f"Expected argument `l1_ratio` to be at least 0 and at most 1, but got {l1_ratio}.")
+        self.make_layers(num_concepts, penalty, l1_ratio)
         self.projection: Projection = projection
         self.drawn = Examples(positives, negatives, svm_c)
-        self.penalty, self.l1_ratio = penalty, l1_ratio
-        channels, unknown = self.backbone.out_channels, torch.full((num_concepts, 2), torch.nan)
-        # random directions until `fit_concepts`, a control for the bank
-        self.register_buffer("vectors", torch.randn(num_concepts, channels) / channels**0.5)
-        self.register_buffer("intercepts", torch.zeros(num_concepts))
+        unknown = torch.full((num_concepts, 2), torch.nan)
         self.register_buffer("examples", torch.zeros(num_concepts, 2, 2, dtype=torch.int64))
         self.register_buffer("accuracies", unknown)
         self.register_buffer("margins", unknown.clone())
-        self.linear = nn.Linear(num_concepts, self.num_classes)
-        self.residual: nn.Linear | None = None
-        if any("residual" in phase.trainable for phase in self.plan.phases):
-            self.residual = nn.Linear(channels, self.num_classes)
-            nn.init.zeros_(self.residual.weight)  # until it is trained, only concepts decide
-            nn.init.zeros_(self.residual.bias)
-
-    def forward(self, images: Tensor) -> ModelOutput:
-        """Backbone, projection of every cell, mean over cells, linear head, residual of the mean of all cells."""
-        latent = self.backbone(images)
-        weight, bias = self._directions()
-        maps = F.conv2d(latent, weight[:, :, None, None], bias)
-        scores = maps.mean(dim=(2, 3))
-        logits = self.head(scores)
-        if self.residual is None:
-            return ModelOutput(logits, scores, maps, latent)
-        residual = self.residual(latent.mean(dim=(2, 3)))
-        return ModelOutput(logits + residual, scores, maps, latent, {"residual": residual})
 
     def _directions(self) -> tuple[Tensor, Tensor]:
         """Weight ``(L, D)`` and offset ``(L,)`` of the projection; both 0 for a concept without a vector."""
@@ -143,13 +100,6 @@ class PosthocCBM(InterpretableModule):
         shift = self.intercepts / norm if self.projection == "margin" else torch.zeros_like(norm)
         return self.vectors / norm[:, None], shift
 
-    def _active(self) -> Tensor:
-        return (self.vectors != 0).any(dim=1)
-
-    def head(self, scores: Tensor) -> Tensor:
-        """The part of the logits ``(B, K)`` that comes from scores ``(B, U)``: all of it without a residual."""
-        return self.linear(scores)  # type: ignore[no-any-return]
-
     def units(self) -> UnitTable:
         """Concepts; a class owns those with a positive weight. Those without a vector are inactive."""
         active, weight = self._active(), self.linear.weight
@@ -157,17 +107,6 @@ class PosthocCBM(InterpretableModule):
         return UnitTable(
             "concept", active, weight.T > 0, "mean", weight, self.vectors, comparison="projection", concepts=concepts
         )
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Groups ``backbone``, ``head`` and, where the plan trains one, ``residual``."""
-        groups = super().parameter_groups()
-        return groups if self.residual is None else groups | {"residual": list(self.residual.parameters())}
-
-    def loss_terms(self) -> dict[str, LossTerm]:
-        """``residual_l2`` is the mean of the squared weights of the residual."""
-        if (residual := self.residual) is None:
-            return super().loss_terms()
-        return super().loss_terms() | {"residual_l2": lambda output, batch: residual.weight.float().square().mean()}
 
     def setup(self, stage: str) -> None:
         """Also refuse data with other concepts than the model, before anything is trained."""
@@ -217,28 +156,6 @@ class PosthocCBM(InterpretableModule):
             **fit,
         }
 
-    def _fit_head(self, embeddings: Tensor, targets: Tensor) -> dict[str, float]:
-        weight, bias = self._directions()
-        scores = torch.cat(
-            [F.linear(rows.to(weight), weight, bias) for rows in embeddings.chunk(1 + len(embeddings) // _BLOCK)]
-        )
-        problem = Problem(scores, targets, self.num_classes, self.penalty, self.l1_ratio)
-        solved = fit_sparse_head(problem)
-        if not solved.violation <= CONVERGED:
-            rank_zero_warn(
-                f"The head violates its optimality conditions by {solved.violation:.1e} after {solved.evaluations} "
-                f"passes. Raise `penalty` (now {self.penalty})."
-            )
-        raw_weight, raw_bias = problem.on_raw_scores(solved.weight, solved.bias)
-        self.linear.weight.copy_(raw_weight)
-        self.linear.bias.copy_(raw_bias)
-        labels = problem.targets if targets.ndim == 1 else problem.targets.argmax(dim=1)
-        return {
-            "weights_used": (solved.weight != 0).double().mean().item(),
-            "violation": solved.violation,
-            "head_accuracy": (self.head(scores).argmax(dim=1) == labels).double().mean().item(),
-        }
-
     def concept_bank(self) -> dict[str, Tensor]:
         """For every concept: whether it is fitted, numbers of examples, accuracies and margins, each ``(L,)``."""
         columns: dict[str, Tensor] = {"fitted": self._active()}
@@ -246,29 +163,3 @@ class PosthocCBM(InterpretableModule):
             columns |= {f"{split}_{side}s": self.examples[:, row, i] for i, side in enumerate(("negative", "positive"))}
             columns[f"{split}_accuracy"] = self.accuracies[:, row]
         return columns | {f"margin_of_{side}s": self.margins[:, i] for i, side in enumerate(("negative", "positive"))}
-
-    @torch.no_grad()
-    def edit(self, removed: Tensor, renormalize: bool = False) -> None:
-        """Concept editing: classes no longer read some concepts (Yuksekgonul et al. 2023, section 5).
-
-        Args:
-            removed: ``(K, L)`` bool, weights to set to 0.
-            renormalize: whether the other weights of each class are scaled so that their absolute sum stays.
-
-        Raises:
-            ValueError: for another shape, or if a class to be renormalised would read no concept any more.
-        """
-        weight = self.linear.weight
-        if removed.shape != weight.shape:
-            raise ValueError(
-                f"Expected argument `removed` to have the shape {tuple(weight.shape)}, but got {tuple(removed.shape)}."
-            )
-        before, kept = weight.abs().sum(dim=1), weight.masked_fill(removed.to(weight.device), 0.0)
-        after = kept.abs().sum(dim=1)
-        if renormalize and (empty := (before > 0) & (after == 0)).any():
-            raise ValueError(
-                f"Expected argument `removed` to leave every class a concept with a weight, but the classes "
-                f"{empty.nonzero().flatten().tolist()} have none left. Pass `renormalize=False`, or remove less."
-            )
-        scale = before / after.where(after > 0, 1.0) if renormalize else torch.ones_like(after)
-        weight.copy_(kept * scale[:, None])
