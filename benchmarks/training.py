@@ -42,7 +42,7 @@ from protometry.lightning_modules import InterpretableModule
 from protometry.lightning_modules.backbones import build_backbone
 from protometry.lightning_modules.phases import PhasePlan
 
-NOT_TRAINED = ("InterpretableModule", "PosthocCBM")  # not a model, and one that trains no backbone
+NOT_TRAINED = ("InterpretableModule", "PosthocCBM", "LabelFreeCBM")  # not a model, and two that train no backbone
 CLASSES = [name for name in lightning_modules.__all__ if inspect.isclass(getattr(lightning_modules, name))]
 MODELS = [name for name in CLASSES if name not in NOT_TRAINED]
 BACKBONES = {"BagNet": "bagnet33"}  # of models that refuse others

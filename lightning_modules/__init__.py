@@ -5,6 +5,7 @@ from protometry.lightning_modules.cem import CEM
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
 from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.label_free_cbm import LabelFreeCBM
 from protometry.lightning_modules.load import load_model
 from protometry.lightning_modules.pipnet import PIPNet
 from protometry.lightning_modules.posthoc_cbm import PosthocCBM
@@ -23,6 +24,7 @@ __all__ = [
     "Classifier",
     "ConceptBottleneck",
     "InterpretableModule",
+    "LabelFreeCBM",
     "PIPNet",
     "PosthocCBM",
     "ProtoPNet",

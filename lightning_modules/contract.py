@@ -8,6 +8,7 @@ image.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -23,6 +24,9 @@ UnitKind = Literal["prototype", "concept", "feature", "class"]
 Pool = Literal["max", "mean", "focal"]
 Comparison = Literal["distance", "projection"]
 Values = Literal["binary", "percentiles"]
+LeftOut = Literal[
+    "", "too long", "a class", "like a class", "like another word", "no image shows it", "not interpretable"
+]
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class UnitTable:
             assigned; a unit counts as used where it is assigned, even with weight 0.
         concepts: ``(U,)`` int64, the concept of the data set that each unit stands for, -1 for none; None for models
             that do not name their units.
+        names: U words for the units of a model that has its own, or None.
     """
 
     kind: UnitKind
@@ -113,6 +118,7 @@ class UnitTable:
     comparison: Comparison = "distance"
     presence: Tensor | None = None
     concepts: Tensor | None = None
+    names: tuple[str, ...] | None = None
 
 
 @runtime_checkable
@@ -216,18 +222,59 @@ class Intervenable(Protocol):
 
 @runtime_checkable
 class FitsConcepts(Protocol):
-    """A model whose units are fitted to annotated concepts at once, on the embeddings of all training images."""
+    """A model whose units are fitted to concepts at once, on the embeddings of all training images."""
 
     def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
         """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool, ``targets`` (n,) or (n, K); returns figures."""
         ...
 
-    def concept_bank(self) -> dict[str, Tensor]:
-        """Statistics of every concept: columns ``(L,)`` by name."""
+    def concept_bank(self) -> Mapping[str, Any]:
+        """Statistics of every concept: columns ``(L,)`` by name, tensors or lists."""
         ...
 
     def units(self) -> UnitTable:
         """What the units are."""
+        ...
+
+
+@dataclass(frozen=True)
+class Words:
+    """Concepts that no image is annotated with, and which of them are unfit by name.
+
+    Args:
+        names: L words or phrases.
+        embeddings: file with what a text and an image tower make of them and of the training images.
+        directions: whether units are learnt from the similarities of images to words, or are the texts themselves.
+        longest: characters of a word.
+        like_class: cosine to the name of a class from which on a word is unfit.
+        like_another: cosine to another word from which on one of the two is unfit.
+    """
+
+    names: list[str]
+    embeddings: str
+    directions: Literal["learnt", "text"] = "learnt"
+    longest: int = 30
+    like_class: float = 0.85
+    like_another: float = 0.9
+
+
+@runtime_checkable
+class FitsWords(Protocol):
+    """A model that is fitted to words: ``fit_concepts`` is given the similarities ``(n, L)`` of images to them."""
+
+    words: Words
+
+    def load_words(self, unfit: list[LeftOut], linked: list[int], vectors: Tensor | None) -> None:
+        """What is known of the L words before a fit.
+
+        Args:
+            unfit: why a word is unfit by name, "" for fit ones.
+            linked: the concept of the data that has the name of the word, -1 for none.
+            vectors: ``(L, D)`` text embeddings, only where they are the directions of the units.
+
+        Raises:
+            ValueError: if the embeddings do not suit the backbone.
+        """
         ...
 
 

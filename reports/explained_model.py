@@ -155,6 +155,8 @@ class ExplainedModel:
 
     def concept_name(self, unit: int) -> str | None:
         """The concept that a unit stands for; None without one, or if the names of the concepts are unknown."""
+        if self.units.names is not None:
+            return self.units.names[unit]
         concept = -1 if self.units.concepts is None else int(self.units.concepts[unit])
         return self.concept_names[concept] if 0 <= concept < len(self.concept_names) else None
 

@@ -91,6 +91,8 @@ def left_out_concepts(datamodule: Any, units: UnitTable) -> list[str] | None:
     Returns:
         None for models of other units, and for other data, whose concepts have other names.
     """
+    if units.kind == "concept" and units.names is not None:
+        return [units.names[index] for index in (~units.active).nonzero().flatten().tolist()]
     if units.kind != "concept" or units.concepts is None or not _is_own(datamodule):
         return None
     return [datamodule.tables.concept_names[index] for index in units.concepts[~units.active].tolist()]

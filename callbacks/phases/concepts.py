@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from protometry.callbacks.forward.observer import Outputs
 from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
+from protometry.callbacks.phases.words import similarities_to_words
 from protometry.callbacks.trainer_parts import datamodule_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import FitsConcepts
@@ -34,18 +36,22 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         raise wrong_model(module, "fit_concepts", "with a bank of concepts")
     datamodule = datamodule_of(trainer)
     folder = Path(trainer.default_root_dir)
+    similarities = similarities_to_words(trainer, module)
     embeddings, concepts, targets = embed_training_images(module, datamodule)
+    concepts = concepts if similarities is None else similarities
     outcome = solved_on_first(
         trainer, module, lambda: module.fit_concepts(embeddings, concepts, targets, datamodule.seed)
     )
-    names = datamodule.tables.concept_names
+    names = module.units().names or datamodule.tables.concept_names
     if trainer.is_global_zero:
         _write(module, names, folder / "concepts.csv")
     absent = (~module.units().active).nonzero().flatten().tolist()
     if absent:
+        why = "no training image has them, all have them, or their embeddings are the same"
+        why = why if similarities is None else "they are unfit, or images do not show them; `concepts.csv` says which"
         rank_zero_info(
-            f"{len(absent)} of {len(names)} concepts are left out, since no training image has them, all have them, or "
-            f"their embeddings are the same: {', '.join(names[index] for index in absent)}"
+            f"{len(absent)} of {len(names)} concepts are left out, since {why}: "
+            f"{', '.join(names[index] for index in absent)}"
         )
     return outcome
 
@@ -57,13 +63,14 @@ def embed_training_images(module: LightningModule, datamodule: Any) -> list[Tens
     transform.
 
     Returns:
-        In the order of the data set: embeddings ``(n, D)`` float32, concepts ``(n, L)`` bool, and classes ``(n,)``
-        int64, or probabilities ``(n, K)`` float32 for data with soft targets.
+        In the order of the data set: embeddings ``(n, D)`` float32, concepts ``(n, L)`` bool (``(n, 0)`` where images
+        have none), and classes ``(n,)`` int64, or probabilities ``(n, K)`` float32 for data with soft targets.
     """
 
     def fields(batch: dict[str, Any], outputs: Outputs) -> tuple[Tensor, Tensor, Tensor]:
         assert outputs.latent is not None
-        return outputs.latent.mean(dim=(2, 3)), batch["concepts"], batch.get("class_targets", batch["label"])
+        concepts = batch.get("concepts", batch["label"][:, None][:, :0])
+        return outputs.latent.mean(dim=(2, 3)), concepts, batch.get("class_targets", batch["label"])
 
     loader = datamodule.projection_dataloader()
     keys, *training = gather_outputs(walk(module, loader, datamodule.image_size), fields)
@@ -72,7 +79,8 @@ def embed_training_images(module: LightningModule, datamodule: Any) -> list[Tens
     return [values[rows] for values in training]
 
 
-def _write(module: FitsConcepts, names: list[str], path: Path) -> None:
+def _write(module: FitsConcepts, names: Sequence[str], path: Path) -> None:
     """One row per concept."""
-    columns = {name: values.tolist() for name, values in module.concept_bank().items()}
+    bank = module.concept_bank().items()
+    columns = {name: values.tolist() if isinstance(values, Tensor) else values for name, values in bank}
     write_atomic(path, csv_text([["concept", *columns], *zip(names, *columns.values(), strict=True)]))

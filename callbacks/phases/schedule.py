@@ -30,6 +30,7 @@ from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast
 from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches, typical_patches
+from protometry.callbacks.phases.words import similarities_to_words
 from protometry.callbacks.trainer_parts import callbacks_of, model_of
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
@@ -107,6 +108,7 @@ class PhaseSchedule(Callback):
         steps = {"steps_per_epoch": module.steps_per_epoch()} if plan.steps_per_batch else {}
         plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions], **steps)
         refuse_unsolvable(plan, pl_module, trainer)
+        similarities_to_words(trainer, pl_module)  # refuses a file that lacks something
         loop = trainer.fit_loop
         if loop.max_epochs in (None, -1):
             loop.max_epochs = plan.total_epochs

@@ -190,7 +190,8 @@ def _build(facts: Facts, kind: Kind, axis: Axis) -> ConceptGlobalImportance:
     assert facts.unit_concepts is not None
     concepts = facts.unit_concepts
     table = facts.tables.class_concepts[:, concepts.clamp(min=0)].masked_fill(concepts < 0, torch.nan)
-    one_each = facts.units.concepts is not None and len(concepts) == facts.tables.class_concepts.shape[1]
+    in_order = torch.arange(facts.tables.class_concepts.shape[1], device=concepts.device)
+    one_each = facts.units.concepts is not None and torch.equal(facts.units.concepts, in_order)
     columns: Literal["concept", "unit"] = "concept" if one_each else "unit"
     return _CLASSES[axis](facts.weight.detach().float(), table, kind, axis, columns=columns)
 

@@ -17,9 +17,14 @@ from tests.lightning_modules.test_contract import after_every_action, assert_con
 from tests.metrics.test_suite import facts
 from tests.photo_trees import make_folders
 
-CONCEPTS = {"CEM": 1, "ConceptBottleneck": 1, "PosthocCBM": 2}  # the fewest
+NEEDED = {  # arguments without a default, with the fewest concepts
+    "CEM": {"num_concepts": 1},
+    "ConceptBottleneck": {"num_concepts": 1},
+    "PosthocCBM": {"num_concepts": 2},
+    "LabelFreeCBM": {"concepts": ["beak", "wing"], "embeddings": "none.npz"},
+}
 MODELS = {
-    name: partial(getattr(lightning_modules, name), **({"num_concepts": CONCEPTS[name]} if name in CONCEPTS else {}))
+    name: partial(getattr(lightning_modules, name), **NEEDED.get(name, {}))
     for name in lightning_modules.__all__
     if name not in ("InterpretableModule", "load_model", "load_released")
 }

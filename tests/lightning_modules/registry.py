@@ -19,6 +19,7 @@ from protometry.lightning_modules import (
     Classifier,
     ConceptBottleneck,
     InterpretableModule,
+    LabelFreeCBM,
     PIPNet,
     PosthocCBM,
     ProtoPNet,
@@ -27,6 +28,7 @@ from protometry.lightning_modules import (
     STProtoPNet,
     TesNet,
 )
+from tests.words_file import ANY, WORDS, words_file
 
 TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
 TRAINED = {"epochs": 3, "on_enter": ["project"]}  # a last layer that is not solved, as published
@@ -50,8 +52,15 @@ def tiny_prototree(**options: Any) -> ProtoTree:
 
 
 def tiny_posthoc_cbm(**options: Any) -> PosthocCBM:
-    """With a residual that is not 0, as a new one is."""
-    model = PosthocCBM(num_concepts=20, **options)
+    return with_residual(PosthocCBM(num_concepts=20, **options))
+
+
+def tiny_label_free_cbm(**options: Any) -> LabelFreeCBM:
+    return with_residual(LabelFreeCBM(WORDS, words_file(), **(ANY | options)))
+
+
+def with_residual(model: Any) -> Any:
+    """With a residual that is not 0, as a new one is, if the model has one."""
     if model.residual is not None:
         torch.nn.init.normal_(model.residual.weight, std=0.1)
     return model
@@ -97,6 +106,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "PosthocCBM": tiny_posthoc_cbm,
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
     "CEM": partial(CEM, num_concepts=20, embedding_size=4),
+    "LabelFreeCBM": tiny_label_free_cbm,
     "QPM": partial(QPM, num_features=12, features_per_class=3),
     "QPM ternary": partial(selected_qpm, ternary=True),
     "QPM adapter": partial(QPM, num_features=12, features_per_class=3, adapter=16, adapter_width=24, preset="adapter"),
