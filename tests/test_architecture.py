@@ -28,7 +28,8 @@ MAY_IMPORT: dict[str, str] = {
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     "evaluation": "callbacks command_line reports run_folder explanations.Explainer explanations.Upsample "
     "explanations.choice explanations.choose_explainer "
-    "lightning_modules.load_model lightning_modules.contract datamodules.photos.photo_files "
+    "lightning_modules.load_model lightning_modules.contract lightning_modules.label_free_cbm.read_words "
+    "datamodules.photos.photo_files "
     "datamodules.sample.sample_key datamodules.sample.ClassTables datamodules.photos.one_photo "
     "datamodules.base datamodules.load datamodules.load_datamodule "
     "datamodules.transforms.continuity",
