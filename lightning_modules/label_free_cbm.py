@@ -50,8 +50,9 @@ class LabelFreeCBM(ProjectedConcepts):
     Logits are V u + b with the sparse V of :class:`~protometry.lightning_modules.posthoc_cbm.PosthocCBM`.
 
     Args:
-        concepts: a text file with a word or phrase on every line, or a list of them; checkpoints hold the words.
         embeddings: file of :class:`~protometry.callbacks.phases.words.WordEmbeddings`, read when training begins.
+        concepts: a text file with a word or phrase on every line.
+        words: the words themselves, in place of a file; checkpoints hold them.
         directions: how the direction of a word is found.
         shown_cutoff: -1 to 1; published for CLIP's ViT-B/16 are 0.25 (CIFAR), 0.26 (CUB) and 0.28 (ImageNet,
             Places365). Other towers have other cosines.
@@ -68,7 +69,7 @@ class LabelFreeCBM(ProjectedConcepts):
             embeddings lack a word or a training image.
 
     Example:
-        >>> model = LabelFreeCBM(["a beak", "long legs"], "words.npz", num_classes=4, image_size=(32, 32)).eval()
+        >>> model = LabelFreeCBM("words.npz", words=["a beak", "long legs"], num_classes=4, image_size=(32, 32)).eval()
         >>> model(torch.rand(2, 3, 32, 32)).scores.shape, model.units().names
         (torch.Size([2, 2]), ('a beak', 'long legs'))
     """
@@ -80,8 +81,9 @@ class LabelFreeCBM(ProjectedConcepts):
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
-        concepts: str | list[str],
         embeddings: str,
+        concepts: str | None = None,
+        words: list[str] | None = None,
         directions: Directions = "learnt",
         shown_cutoff: float = 0.25,
         interpretability_cutoff: float = 0.45,
@@ -98,8 +100,8 @@ class LabelFreeCBM(ProjectedConcepts):
         for name, value in (("shown_cutoff", shown_cutoff), ("interpretability_cutoff", interpretability_cutoff)):
             if not -1 <= value <= 1:
                 raise ValueError(f"Expected argument `{name}` to be a cosine, from -1 to 1, but got {value}.")
-        names = read_words(concepts)
-        self.hparams["concepts"] = names  # so that a checkpoint does not need the file
+        names = read_words(concepts if words is None else words)
+        self.hparams["words"] = names  # so that a checkpoint does not need the file
         self.words = Words(names, embeddings, directions, longest, like_class, like_another)
         self.shown_cutoff, self.interpretability_cutoff = shown_cutoff, interpretability_cutoff
         self.make_layers(len(names), penalty, l1_ratio)
@@ -128,6 +130,18 @@ class LabelFreeCBM(ProjectedConcepts):
             concepts=linked,
             names=names,
         )
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to resume with other words.
+
+        Raises:
+            ValueError: if the file of words has changed since.
+        """
+        if checkpoint["hyper_parameters"]["words"] != self.words.names:
+            raise ValueError(
+                "Expected argument `concepts` to be a file with the words of the checkpoint, but they have changed. "
+                "Restore them, or start another run with `--experiment NAME`."
+            )
 
     # -- fitting -----------------------------------------------------------------------------------------------------
     @torch.no_grad()
@@ -214,19 +228,20 @@ class LabelFreeCBM(ProjectedConcepts):
         }
 
 
-def read_words(concepts: str | Sequence[str]) -> list[str]:
+def read_words(concepts: str | Sequence[str] | None) -> list[str]:
     """The words of a text file with one a line, or the words given; empty lines do not count.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: for fewer than two words, or one that repeats.
     """
-    where = "`concepts`"
-    if isinstance(concepts, str):
-        path, where = user_path(concepts), concepts
+    where = "argument `words`"
+    if concepts is None or isinstance(concepts, str):
+        path, where = user_path(concepts or ""), str(concepts)
         if not path.is_file():
             raise FileNotFoundError(
-                f"Expected argument `concepts` to be a text file with a concept on every line, but there is no {path}."
+                "Expected argument `concepts` to be a text file with a concept on every line, but there is no "
+                f"{concepts}."
             )
         concepts = path.read_text("utf-8").splitlines()
     words = [word.strip() for word in concepts if word.strip()]

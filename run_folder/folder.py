@@ -16,6 +16,7 @@ from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
 from protometry.run_folder.settings import Effect, arguments_with, changed_arguments
 
+FILLED_IN = ("words",)  # arguments that a model reads from a file where they are null
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
 OF_A_RUN = (CONFIG, SPLIT, HISTORY, "checkpoints/*.ckpt", EVALUATION)  # what a run never overwrites
 
@@ -174,8 +175,9 @@ def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any
     """
     checkpoint = read_checkpoint(path, mmap=True)
     differing = []
+    read = [name for name in FILLED_IN if model.get("init_args", {}).get(name) is None]
     for section, requested, stored, free in (
-        ("model", model, checkpoint["hyper_parameters"], LINKED_MODEL_ARGUMENTS),
+        ("model", model, checkpoint["hyper_parameters"], [*LINKED_MODEL_ARGUMENTS, *read]),
         ("data", data, checkpoint["datamodule_hyper_parameters"], arguments_with(data["class_path"], Effect.NONE)),
     ):
         if (theirs := stored.get("_class_path")) != (ours := requested["class_path"]):

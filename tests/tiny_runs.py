@@ -65,7 +65,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
     "CEM": {"embedding_size": 4, "label_noise": 0.2, "phases": "{joint: {epochs: 4}}"},
     "ConceptBottleneck": {"label_noise": 0.2, "phases": "{concepts: {epochs: 2}, labels: {epochs: 2}}"},
-    "LabelFreeCBM": {"concepts": WORDS, "embeddings": words_file(), **ANY},
+    "LabelFreeCBM": {"words": WORDS, "embeddings": words_file(), **ANY},
     "PIPNet": PIPNET,
     "PosthocCBM": {"preset": "hybrid", "phases": "{residual: {epochs: 2}}", "positives": 10, "negatives": 10},
     "ProtoPool": PROTOPOOL,

@@ -21,7 +21,7 @@ NEEDED = {  # arguments without a default, with the fewest concepts
     "CEM": {"num_concepts": 1},
     "ConceptBottleneck": {"num_concepts": 1},
     "PosthocCBM": {"num_concepts": 2},
-    "LabelFreeCBM": {"concepts": ["beak", "wing"], "embeddings": "none.npz"},
+    "LabelFreeCBM": {"words": ["beak", "wing"], "embeddings": "none.npz"},
 }
 MODELS = {
     name: partial(getattr(lightning_modules, name), **NEEDED.get(name, {}))

@@ -56,7 +56,7 @@ def tiny_posthoc_cbm(**options: Any) -> PosthocCBM:
 
 
 def tiny_label_free_cbm(**options: Any) -> LabelFreeCBM:
-    return with_residual(LabelFreeCBM(WORDS, words_file(), **(ANY | options)))
+    return with_residual(LabelFreeCBM(words_file(), words=WORDS, **(ANY | options)))
 
 
 def with_residual(model: Any) -> Any:

@@ -21,10 +21,10 @@ from tests.lightning_modules.test_load import saved
 NAMES = ["red", "green", "blue", "flat", "absent", "noise"]
 
 
-def make(concepts=NAMES, embeddings="none.npz", **options):
+def make(words=NAMES, embeddings="none.npz", **options):
     torch.manual_seed(0)
     defaults = {"num_classes": 4, "image_size": (32, 32), "shown_cutoff": 0.3}
-    return LabelFreeCBM(concepts, embeddings, **(defaults | options)).eval()
+    return LabelFreeCBM(embeddings, words=words, **(defaults | options)).eval()
 
 
 def planted(images=400):
@@ -182,8 +182,8 @@ def test_texts_as_directions():
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("options", "message"), [
-    ({"concepts": ["beak"]}, "`concepts` to hold at least 2 concepts, each once, but got 1"),
-    ({"concepts": ["beak", "leg", " beak"]}, "each once, but got 'beak' twice"),
+    ({"words": ["beak"]}, "`words` to hold at least 2 concepts, each once, but got 1"),
+    ({"words": ["beak", "leg", " beak"]}, "each once, but got 'beak' twice"),
     ({"directions": "image"}, r"`directions` to be one of \('learnt', 'text'\), but got 'image'"),
     ({"shown_cutoff": 25.0}, "`shown_cutoff` to be a cosine, from -1 to 1, but got 25.0"),
     ({"penalty": 0.0}, "`penalty` to be above 0"),
@@ -195,9 +195,13 @@ def test_bad_options(options, message):
 
 def test_words_of_a_file(tmp_path):
     (tmp_path / "words.txt").write_text("a beak\n\n long legs \n")
-    assert make(str(tmp_path / "words.txt")).hparams["concepts"] == ["a beak", "long legs"]
-    with pytest.raises(FileNotFoundError, match="a concept on every line, but there is no"):
-        make(str(tmp_path / "others.txt"))
+    model = make(None, concepts=str(tmp_path / "words.txt"))
+    assert model.hparams["words"] == ["a beak", "long legs"]
+    with pytest.raises(ValueError, match="the words of the checkpoint, but they have changed"):
+        model.on_load_checkpoint({"hyper_parameters": {"words": ["a beak"]}})
+    for path, said in ((None, "None"), (str(tmp_path / "others.txt"), "others.txt")):
+        with pytest.raises(FileNotFoundError, match=f"a concept on every line, but there is no .*{said}"):
+            make(None, concepts=path)
 
 
 @pytest.mark.parametrize(("change", "message"), [
