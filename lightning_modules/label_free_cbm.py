@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -117,19 +118,9 @@ class LabelFreeCBM(ProjectedConcepts):
         They stand for concepts of the data where the names are the same.
         """
         active, weight = self._active(), self.linear.weight
+        table = UnitTable("concept", active, weight.T > 0, "mean", weight, self.vectors, comparison="projection")
         linked = self.linked if (self.linked >= 0).any() else None
-        names = tuple(self.words.names)
-        return UnitTable(
-            "concept",
-            active,
-            weight.T > 0,
-            "mean",
-            weight,
-            self.vectors,
-            comparison="projection",
-            concepts=linked,
-            names=names,
-        )
+        return replace(table, concepts=linked, names=tuple(self.words.names))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse to resume with other words.
