@@ -16,9 +16,11 @@ SAYS = {  # the first words of a line
     "own_backbone": "squares: maps (50, 6, 8), cell (1, 2) sees columns 32 to 47 and rows 16 to 31",
     "own_metric": "own/score_margin",
     "own_model": "continuity/plc",
+    "planted_words": "34 words in words.npz",
     "train_and_evaluate": "alignment/on_object",
 }
 ARGUMENTS = {"explain_photo": ["CHECKPOINT"], "own_metric": ["CHECKPOINT"], "human_study": ["CHECKPOINT", "out"]}
+ARGUMENTS["planted_words"] = [str(ROOT / "configs/experiment/concepts/sketch_birds_words.txt"), "words.npz"]
 
 
 @pytest.fixture(scope="module")
