@@ -90,6 +90,7 @@ class GraphExplainer(Explainer):
                 scores=output.scores.detach(),
                 maps=output.maps.detach(),
                 latent=None if output.latent is None else output.latent.detach(),
+                cells=output.cells,
                 extras={name: value.detach() for name, value in output.extras.items()},
                 graph=output,
                 pixels=pixels,

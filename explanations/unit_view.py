@@ -7,7 +7,7 @@ large enough to recognise what it shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from protometry.explanations.views import (
     to_image,
     write_text,
 )
-from protometry.lightning_modules.contract import InterpretableModel
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 from protometry.metrics.primitives.boxes import bounding_boxes
 from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
 from protometry.metrics.primitives.places import places
@@ -48,12 +48,14 @@ class BoxView:
         crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
             another minimum was requested.
         box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
-            metrics on maps take it; None for a flat map.
+            metrics on maps take it; None for a flat map. Of a unit with several parts, around the cells of its parts.
+        parts: boxes of these cells, which the photo shows instead; none for units of one part.
     """
 
     photo: Image.Image
     crop: Image.Image
     box: Box | None
+    parts: tuple[Box, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,12 @@ class UnitView(BoxView):
 
 
 def unit_view(
-    image: Tensor, saliency: Tensor, size: int = 144, box: Box | None = None, least_crop: float = LEAST_CROP
+    image: Tensor,
+    saliency: Tensor,
+    size: int = 144,
+    box: Box | None = None,
+    least_crop: float = LEAST_CROP,
+    parts: tuple[Box, ...] = (),
 ) -> UnitView:
     """Draw a map of an explainer.
 
@@ -82,6 +89,7 @@ def unit_view(
         size: longer side of the three pictures in pixels.
         box: to draw instead of the map's own, such as the field of view of a cell.
         least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
+        parts: boxes of the parts of a unit, as :func:`part_boxes` has them, to draw instead of the map's own.
 
     Raises:
         ValueError: if an argument has another shape, or the map is not as large as the image.
@@ -92,18 +100,42 @@ def unit_view(
             f"{tuple(saliency.shape)}."
         )
     image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
-    scale, picture, box = scale_of(saliency), to_image(image), box or evidence_box(saliency)
+    scale, picture = scale_of(saliency), to_image(image)
+    box = box or _around(parts) or evidence_box(saliency)
     heat = fit(to_image(heat_map(image, saliency, scale)), size)
-    return UnitView(**vars(box_view(picture, box, size, least_crop)), heat=heat, scale=scale)
+    return UnitView(**vars(box_view(picture, box, size, least_crop, parts)), heat=heat, scale=scale)
 
 
-def box_view(picture: Image.Image, box: Box | None, size: int = 144, least_crop: float = LEAST_CROP) -> BoxView:
-    """Draw a box on an image, and what it holds; ``size`` and ``least_crop`` as in :func:`unit_view`."""
+def box_view(
+    picture: Image.Image,
+    box: Box | None,
+    size: int = 144,
+    least_crop: float = LEAST_CROP,
+    parts: tuple[Box, ...] = (),
+) -> BoxView:
+    """Draw a box on an image, or the parts in it, and what it holds; the other arguments as in :func:`unit_view`."""
     whole = fit(picture, size)
     if box is None:
         return BoxView(whole, fit(picture, size), None)
     part = crop(picture, recognisable(box, picture.size, least_crop))
-    return BoxView(draw_box(whole, scaled_box(box, picture, whole)), fit(part, size), box)
+    drawn = draw_box(whole, *(scaled_box(each, picture, whole) for each in parts or (box,)))
+    return BoxView(drawn, fit(part, size), box, parts=parts)
+
+
+def part_boxes(model: InterpretableModel, output: ModelOutput | None, row: int, unit: int) -> tuple[Box, ...]:
+    """The boxes of the cells that the parts of a unit were found in, in one image; none for units of one part."""
+    if output is None or output.cells is None:
+        return ()
+    geometry, width = model.geometry, model.geometry.grid[1]
+    return tuple(geometry.cell_box(cell // width, cell % width) for cell in output.cells[row, unit].tolist())
+
+
+def _around(boxes: Sequence[Box]) -> Box | None:
+    """The smallest box that holds all; None without any."""
+    if not boxes:
+        return None
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 def unit_views(  # noqa: PLR0913
@@ -119,10 +151,10 @@ def unit_views(  # noqa: PLR0913
 
     Only random explainers need ``sample_ids``, the data set's ``sample_key``.
     """
-    maps = _maps(explainer, model, images, ids, sample_ids)
+    seen = _seen(explainer, model, images, ids, sample_ids)
     return [
-        [unit_view(image, saliency, size, least_crop=least_crop) for saliency in row]
-        for image, row in zip(images.cpu(), maps, strict=True)
+        [unit_view(image, saliency, size, None, least_crop, parts) for saliency, parts in row]
+        for image, row in zip(images.cpu(), seen, strict=True)
     ]
 
 
@@ -136,24 +168,32 @@ def box_views(  # noqa: PLR0913
     least_crop: float = LEAST_CROP,
 ) -> list[list[BoxView]]:
     """The same without pictures of the maps."""
-    maps = _maps(explainer, model, images, ids, sample_ids).nan_to_num()
+    seen = _seen(explainer, model, images, ids, sample_ids)
     return [
-        [box_view(to_image(image), evidence_box(saliency), size, least_crop) for saliency in row]
-        for image, row in zip(images.cpu(), maps, strict=True)
+        [
+            box_view(to_image(image), _around(parts) or evidence_box(saliency.nan_to_num()), size, least_crop, parts)
+            for saliency, parts in row
+        ]
+        for image, row in zip(images.cpu(), seen, strict=True)
     ]
 
 
-def _maps(
+def _seen(
     explainer: Explainer, model: InterpretableModel, images: Tensor, ids: Tensor, sample_ids: Tensor | None
-) -> Tensor:
-    """``(B, k, H, W)`` maps of units on the CPU."""
-    device, maps = model.units().active.device, []
+) -> list[list[tuple[Tensor, tuple[Box, ...]]]]:
+    """``(H, W)`` maps of units on the CPU, k for each of B images, and the boxes of the parts of these units."""
+    units, seen = model.units(), []
+    device = units.active.device
     for first in range(0, len(images), AT_ONCE):
         some = slice(first, first + AT_ONCE)
-        keys = None if sample_ids is None else sample_ids[some].to(device)
+        pictures, keys = images[some].to(device), None if sample_ids is None else sample_ids[some].to(device)
+        output = explainer.observe(model, pictures) if units.parts > 1 else None
         targets = Targets("unit", ids[some].to(device))
-        maps.append(explainer.attribute(model, images[some].to(device), targets, sample_ids=keys).cpu())
-    return torch.cat(maps)
+        maps = explainer.attribute(model, pictures, targets, output=output, sample_ids=keys).cpu()
+        for row, chosen in enumerate(ids[some].tolist()):
+            parts = [part_boxes(model, output, row, unit) for unit in chosen]
+            seen.append(list(zip(maps[row], parts, strict=True)))
+    return seen
 
 
 def evidence_box(saliency: Tensor) -> Box | None:

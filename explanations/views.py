@@ -53,14 +53,15 @@ def crop(image: Image.Image, box: Box) -> Image.Image:
     return image.crop((x0, y0, x1 + 1, y1 + 1))
 
 
-def draw_box(image: Image.Image, box: Box) -> Image.Image:
-    """A copy of an image with the outline of a box, two pixels wide, which covers the box's outermost pixels.
+def draw_box(image: Image.Image, *boxes: Box) -> Image.Image:
+    """A copy of an image with the outlines of boxes, two pixels wide, which cover their outermost pixels.
 
     Raises:
-        ValueError: if the box is empty or leaves the image.
+        ValueError: if a box is empty or leaves the image.
     """
     copy = image.copy()
-    ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=BOX_COLOUR, width=2)
+    for box in boxes:
+        ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=BOX_COLOUR, width=2)
     return copy
 
 

@@ -41,6 +41,10 @@ class ModelOutput:
         extras: further tensors with B rows, such as ``pooled`` (B, U); ``abstain`` (B,) bool marks images without a
             decision, with equal logits for all classes; ``context`` is what the head reads of an image besides its
             scores, see :func:`logits_of`.
+        cells: ``(B, U, P)`` int64, the flat cells (row·w + column) that the P parts of each unit were found in, the
+            nearest ones for places between cells; None if units have one part, which is found where their map is
+            largest (everywhere if their pool is a mean), and in training. The largest value of a map is then at the
+            cell that the parts lie around, which is where metrics of places look.
     """
 
     logits: Tensor
@@ -48,6 +52,7 @@ class ModelOutput:
     maps: Tensor
     latent: Tensor | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
+    cells: Tensor | None = None
 
 
 torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.ModelOutput")  # returned by exports
@@ -56,6 +61,8 @@ torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.Mo
 @dataclass(frozen=True)
 class SourceTable:
     """Where each unit was projected from; the identity of a source is ``(sample_key, row, col)``.
+
+    Of units with several parts it is the cell that the parts lie around.
 
     Args:
         sample_key: ``(U,)`` int64, -1 where the unit has no source.
@@ -98,7 +105,7 @@ class UnitTable:
         active: ``(U,)`` bool; inactive units score 0 and are left out by every metric.
         owner: ``(U, K)`` bool, the relation to classes that metrics use.
         weight: ``(K, U)`` float head weights, or None for models without a weight matrix.
-        vectors: ``(U, D)`` float stored vectors the latent is compared with, or None.
+        vectors: ``(U, P·D)`` float stored vectors the latent is compared with, part by part, or None.
         source: where the units were projected from, or None before projection.
         comparison: how ``vectors`` are compared with the latent: by distance, or by an inner product (cosine included).
         presence: ``(K, U)`` bool, which classes a pool of shared units is assigned to, or None for units that are not
@@ -106,6 +113,7 @@ class UnitTable:
         concepts: ``(U,)`` int64, the concept of the data set that each unit stands for, -1 for none; None for models
             that do not name their units.
         names: U words for the units of a model that has its own, or None.
+        parts: P, the parts of a unit, each of which is compared with a cell of its own.
     """
 
     kind: UnitKind
@@ -119,6 +127,7 @@ class UnitTable:
     presence: Tensor | None = None
     concepts: Tensor | None = None
     names: tuple[str, ...] | None = None
+    parts: int = 1
 
 
 @runtime_checkable
@@ -169,7 +178,7 @@ class Projectable(Protocol):
     """A model whose units are vectors that can be replaced by latent patches of training images."""
 
     def embed(self, images: Tensor) -> Tensor:
-        """Latent ``(B, D, h, w)`` of images as in the forward pass, without comparing it with units."""
+        """What units may become at each cell, ``(B, P·D, h, w)``: the latent, or that of the parts around the cell."""
         ...
 
     def distance_maps(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
@@ -181,7 +190,7 @@ class Projectable(Protocol):
         ...
 
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Copy ``patches`` (U, D) into the units where ``valid`` (U,) and store ``source``."""
+        """Copy ``patches`` (U, P·D) into the units where ``valid`` (U,) and store ``source``."""
         ...
 
 

@@ -271,7 +271,8 @@ def image_of(output: ModelOutput, row: int) -> ModelOutput:
     """The output for one image of a batch, as a batch of one."""
     rows = slice(row, row + 1)
     extras = {name: value[rows] for name, value in output.extras.items()}
-    return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras)
+    cells = None if output.cells is None else output.cells[rows]
+    return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras, cells)
 
 
 @dataclass(frozen=True)

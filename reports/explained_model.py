@@ -13,7 +13,7 @@ from torch import Tensor
 from protometry.datamodules.transforms.placement import Placement, box_on_photo
 from protometry.explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from protometry.explanations.choice import description, supporting
-from protometry.explanations.unit_view import part_in, same_places
+from protometry.explanations.unit_view import part_boxes, part_in, same_places
 from protometry.explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 from protometry.metrics.primitives.checks import check_at_least
@@ -230,7 +230,7 @@ class ExplainedModel:
         explained = []
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
-            known = bool(truth) or "labels" in sample
+            known, seen = bool(truth) or "labels" in sample, image_of(output, index)
             explained.append(
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
@@ -242,8 +242,8 @@ class ExplainedModel:
                     mistakes=self.mistakes(predictions[index], truth) if known else (),
                     abstains="abstain" in output.extras and not predictions[index],
                     uncropped=bool(sample.get("uncropped")),
-                    tables=[self._lines(sample, table, maps[index], most) for table in own],
-                    output=image_of(output, index),
+                    tables=[self._lines(sample, table, maps[index], seen, most) for table in own],
+                    output=seen,
                     placement=sample.get("placement"),
                     photo_size=sample.get("photo_size", whole.size),
                 )
@@ -265,14 +265,15 @@ class ExplainedModel:
         return [dict(zip(units, row, strict=True)) for units, row in zip(ids.tolist(), maps, strict=True)]
 
     def _lines(
-        self, sample: Mapping[str, Any], table: AdditiveTable, maps: Mapping[int, Tensor], most: int
+        self, sample: Mapping[str, Any], table: AdditiveTable, maps: Mapping[int, Tensor], seen: ModelOutput, most: int
     ) -> tuple[AdditiveTable, list[Row]]:
         """The table with a line for each place, and its rows."""
         table = by_place(table, self._places(table, maps), most)
         sources = self.sources.of([line.unit for line in table.lines])
         rows = []
         for number, line in enumerate(table.lines, start=1):
-            view = unit_view(sample["image"], maps[line.unit], self.size, self._box(line))
+            parts = part_boxes(self.model, seen, 0, line.unit)
+            view = unit_view(sample["image"], maps[line.unit], self.size, self._box(line), parts=parts)
             name, same = self._line_name(line), tuple(self._line_name(other) for other in line.same)
             part, source = part_in(view.box, sample, self.parts), sources.get(line.unit)
             flags = self._flags(sample, table, line, view, source)

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from protometry.explanations.unit_view import box_view, recognisable
-from protometry.explanations.views import png, to_image
+from protometry.explanations.views import Box, png, to_image
 from protometry.reports.scan import samples_of
 from protometry.reports.unit_sources import Source, UnitSources
 from protometry.run_folder.model_folder import PHOTOS, REMEDY, StoredSource
@@ -37,7 +37,7 @@ def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | 
             (folder / PHOTOS / names[source.sample_id]).write_bytes(png(to_image(sample["image"])))
         box, (height, width) = source.view.box, sources.datamodule.image_size
         crop = None if box is None else recognisable(box, (width, height), sources.least_crop)
-        seen = {"photo": names[source.sample_id], "box": box, "crop": crop}
+        seen = {"photo": names[source.sample_id], "box": box, "parts": source.view.parts, "crop": crop}
         stored.append({"unit": unit, **seen, **_facts(vars(source))})
     return stored
 
@@ -81,11 +81,16 @@ class StoredSources:
         file = self.folder / PHOTOS / stored.photo
         try:
             with Image.open(file, formats=["PNG"]) as photo:
-                x0, y0, x1, y1 = stored.box or (0, 0, 0, 0)
-                view = box_view(photo.convert("RGB"), (x0, y0, x1, y1) if stored.box else None, self.size)
+                box = _edges(stored.box) if stored.box else None
+                view = box_view(photo.convert("RGB"), box, self.size, parts=tuple(map(_edges, stored.parts)))
         except (OSError, SyntaxError, ValueError) as error:
             raise ValueError(f"Expected {file} to be the photo of unit {unit}, but {error}. {REMEDY}") from error
         return Source(view=view, **_facts(stored.model_dump()))
+
+
+def _edges(box: Sequence[int]) -> Box:
+    x0, y0, x1, y1 = box
+    return x0, y0, x1, y1
 
 
 def _facts(source: Mapping[str, Any]) -> dict[str, Any]:

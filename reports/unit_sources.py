@@ -123,7 +123,6 @@ class UnitSources:
     @torch.no_grad()
     def _distances(self, images: Tensor) -> Tensor | None:
         """``(B, U)`` smallest distance of every prototype to a cell of the images."""
-        latent = self.model(images).latent
-        if latent is None or not isinstance(self.model, Projectable):
+        if not isinstance(self.model, Projectable):
             return None
-        return self.model.distance_maps(latent).amin(dim=(2, 3))
+        return self.model.distance_maps(self.model.embed(images)).amin(dim=(2, 3))

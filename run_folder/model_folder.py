@@ -44,7 +44,8 @@ class StoredSource(Record):
     Args:
         photo: name of its file in ``units``.
         box: inclusive pixels (x0, y0, x1, y1) of that photo; None for a flat map.
-        crop: the same, grown to what pages show of it.
+        parts: of a unit with several, the boxes that ``box`` is around.
+        crop: ``box``, grown to what pages show of it.
         sample_id: of the photo in the data of the run.
         part: in the box, where known.
         origin: how the photo was found.
@@ -54,6 +55,7 @@ class StoredSource(Record):
     unit: Pixel
     photo: Annotated[str, Field(pattern=r"^[\w-]+\.png$")]
     box: BoxEdges | None
+    parts: list[BoxEdges] = Field(default_factory=list)
     crop: BoxEdges | None
     sample_id: str
     class_name: str

@@ -74,10 +74,11 @@ def class_start(model: InterpretableModel, output: ModelOutput, ids: Tensor) -> 
 
 def misfit(model: InterpretableModel, output: ModelOutput) -> str | None:
     """What keeps units from having a start, or None; the output must have a latent."""
-    latent, vectors = cast(Tensor, output.latent), model.units().vectors
+    latent, units = cast(Tensor, output.latent), model.units()
+    vectors = units.vectors
     if "context" in output.extras:
         return "its units are read from embeddings, which relevance cannot be shared among"
-    if vectors is not None and vectors.shape[1:] != latent.shape[1:2]:
+    if vectors is not None and vectors.shape[1:] != (units.parts * latent.shape[1],):
         return f"its units are not vectors of one cell with {latent.shape[1]} channels"
     if vectors is None and output.scores.shape[1] != latent.shape[1]:
         return "its units have no vectors and are not the channels of the latent"

@@ -71,7 +71,7 @@ class _RecordedPropagation(Propagation):
             raise ValueError(f"Expected a model that explainer {self.key!r} supports, but {self._obstacle(model)}.")
         start = self._start(model, question.output, question.ids)
         size = start.abs().sum((1, 2, 3))
-        one_cell = question.kind == "unit" and model.units().pool != "mean"
+        one_cell = question.kind == "unit" and model.units().pool != "mean" and question.output.cells is None
         maps, carried = tape.backward(start, start.abs().sum(1).flatten(1).argmax(1) if one_cell else None)
         self._count(model, size, carried)
         self._note_amplified(maps, size)

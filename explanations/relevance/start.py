@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 
@@ -18,7 +19,8 @@ def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts:
     order), channel c gets q_c/Σq with q_c = 1/((z_c - p_c)² + 1e-12). Ours, for the rest: prototypes compared by an
     inner product share by max(z_c p_c, 0); a channel of the latent is its own share; units pooled by their mean start
     in all cells, by max(z_c v_c, 0) over channels and cells. Where no product is positive the shares are by |z_c v_c|,
-    and where all are zero by |v_c|. Of focal pooling only the maximum is explained.
+    and where all are zero by |v_c|. Of focal pooling only the maximum is explained. Units of several parts start in the
+    cells of their parts, by the channels of all parts, each part of length 1.
 
     Example:
         >>> latent = torch.tensor([[[[0.0, 1.0]], [[0.0, 3.0]]]])  # two channels, two cells
@@ -34,25 +36,30 @@ def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts:
     if units.pool == "mean":
         dense = torch.zeros_like(output.scores).scatter_(1, ids, amounts)
         return _over_all_cells(latent, units.vectors, dense)
-    return _in_best_cells(latent, output.maps, units, ids, amounts)
+    return _in_best_cells(latent, output, units, ids, amounts)
 
 
-def _in_best_cells(latent: Tensor, maps: Tensor, units: UnitTable, ids: Tensor, amounts: Tensor) -> Tensor:
-    """All relevance of a unit in the cell with the largest value of its map."""
+def _in_best_cells(latent: Tensor, output: ModelOutput, units: UnitTable, ids: Tensor, amounts: Tensor) -> Tensor:
+    """All relevance of a unit in the cell with the largest value of its map, or in the cells of its parts."""
     rows = torch.arange(len(ids), device=ids.device)[:, None]
-    cells = maps[rows, ids].flatten(2).argmax(2)  # (B, n)
+    read = output.maps.flatten(2).argmax(2)[:, :, None] if output.cells is None else output.cells
+    cells = read[rows, ids]  # (B, n, P)
     if units.vectors is None:
-        shares = torch.nn.functional.one_hot(ids, latent.shape[1]).to(latent)
+        shares = F.one_hot(ids, latent.shape[1]).to(latent)
     else:
-        patches = latent.flatten(2).transpose(1, 2)[rows, cells]  # (B, n, D)
-        shares = _shares(patches, units.vectors[ids], units.comparison == "distance")
+        patches = latent.flatten(2).transpose(1, 2)[rows[:, :, None], cells]  # (B, n, P, D)
+        vectors = units.vectors[ids].view_as(patches)
+        if units.parts > 1:
+            patches, vectors = F.normalize(patches, dim=3), F.normalize(vectors, dim=3)
+        shares = _shares(patches.flatten(2), vectors.flatten(2), units.comparison == "distance")
     start = latent.new_zeros(len(latent), latent.shape[2] * latent.shape[3], latent.shape[1])  # channels last
-    start.scatter_add_(1, cells[:, :, None].expand_as(shares), shares * amounts[:, :, None])
+    relevance = (shares * amounts[:, :, None]).view(len(ids), -1, latent.shape[1])
+    start.scatter_add_(1, cells.flatten(1)[:, :, None].expand_as(relevance), relevance)
     return start.transpose(1, 2).reshape(latent.shape)
 
 
 def _shares(patches: Tensor, vectors: Tensor, by_distance: bool) -> Tensor:
-    """Shares of the channels ``(B, n, D)``, which sum to 1."""
+    """Shares of the channels ``(B, n, P·D)``, which sum to 1."""
     if by_distance:
         closeness = ((patches - vectors).square() + _EXACT).reciprocal()
         return closeness / closeness.sum(2, keepdim=True)

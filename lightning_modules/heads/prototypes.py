@@ -120,7 +120,7 @@ class PrototypeLayer(nn.Module):
         with torch.autocast(latent.device.type, enabled=False):
             cells, vectors = latent.float(), self.vectors.float()
             if self.similarity == "cosine":
-                cells, vectors = F.normalize(cells, dim=1), F.normalize(vectors, dim=1)
+                cells, vectors = self.directions(cells), self.directions(vectors)
             if exact is None:
                 exact = not (self.training and self.vectors.requires_grad)
             cells, shape = cells.flatten(2), cells.shape[2:]
@@ -135,6 +135,10 @@ class PrototypeLayer(nn.Module):
             blocks = torch.split(vectors, BLOCK if cells.device.type == "cpu" else DEVICE_BLOCK, dim=-2)
             whole = torch.cat([finish(self._distances(_squares(block, cells))) for block in blocks], dim=1)
             return whole.reshape(*whole.shape[:2], *shape)
+
+    def directions(self, vectors: Tensor) -> Tensor:
+        """Vectors ``(n, D, ...)`` of length 1, of prototypes or cells, whose inner products are cosines."""
+        return F.normalize(vectors, dim=1)
 
     def _distances(self, squared: Tensor) -> Tensor:
         """Distances of squared Euclidean ones."""

@@ -62,7 +62,7 @@ def output_of(model: InterpretableModule, pictures: torch.Tensor) -> ModelOutput
 
 def tensors_of(output: ModelOutput) -> dict[str, torch.Tensor]:
     named = {"logits": output.logits, "scores": output.scores, "maps": output.maps} | output.extras
-    return named | ({} if output.latent is None else {"latent": output.latent})
+    return named | {name: value for name in ("latent", "cells") if (value := getattr(output, name)) is not None}
 
 
 def same(first: torch.Tensor, second: torch.Tensor, terms: int, name: str) -> None:
@@ -192,7 +192,7 @@ class ContractTest:
         assert table.owner.shape == (units, K)
         assert table.weight is None or table.weight.shape == (K, units)
         if table.vectors is not None:
-            assert table.vectors.shape == (units, output.latent.shape[1])
+            assert table.vectors.shape == (units, table.parts * output.latent.shape[1])
 
     @pytest.mark.parametrize("size", [(32, 32), (48, 80)])
     def test_geometry_is_the_real_grid(self, build, size):

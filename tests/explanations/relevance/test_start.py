@@ -56,6 +56,19 @@ def test_projection_by_hand(vector, shares):
     assert not got[:, [0, 2]].any()
 
 
+def test_units_of_parts_start_in_the_cells_of_their_parts():
+    """Parts (1, 0) and (0, 1) in cells 2 and 0: cosines 1 and 0.8, though the second is longer. One cell for both."""
+    latent = torch.tensor([[6.0, 0.0, 1.0], [8.0, 1.0, 0.0]]).view(1, 2, 1, 3)
+    cells = torch.tensor([[[2, 0], [1, 1]]])
+    output = ModelOutput(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2, 1, 3), latent, cells=cells)
+    vectors = torch.tensor([[9.0, 0.0, 0.0, 2.0], [1.0, 1.0, 0.0, 1.0]])
+    table = UnitTable("prototype", torch.ones(2) > 0, torch.ones(2, 2) > 0, "max", vectors=vectors,
+                      comparison="projection", parts=2)  # fmt: skip
+    first, second = (relevance_start(output, table, torch.tensor([[unit]]), torch.tensor([[1.8]])) for unit in (0, 1))
+    close(first[0, :, 0], torch.tensor([[0.0, 0.0, 1.0], [0.8, 0.0, 0.0]]))
+    close(second[0, :, 0], torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.8, 0.0]]))
+
+
 def test_an_empty_cell_is_shared_by_the_vector():
     maps, vector = torch.tensor([0.0, 0.0, 9.0]), torch.tensor([[1.0, -3.0]])
     close(start(LATENT, maps, vector, comparison="projection")[:, 2], torch.tensor([0.25, 0.75]))
