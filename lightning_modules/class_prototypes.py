@@ -21,13 +21,14 @@ from protometry.lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpe
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
 
-def from_scratch(losses: dict[str, float]) -> PhasePlan:
+def from_scratch(losses: dict[str, float], between: str = "addon", rate: float = 6e-3) -> PhasePlan:
     """The schedule for a backbone from scratch: one AdamW and one OneCycle throughout, and a solved last layer.
 
     Prototypes that start as random vectors lie far from every patch and learn slowly: the first projection, after one
-    epoch, puts them among the patches; the second, before the rates fall, makes the last one cost little.
+    epoch, puts them among the patches; the second, before the rates fall, makes the last one cost little. ``between``
+    names the parameter group between backbone and prototypes, ``rate`` is its own.
     """
-    rates = dict.fromkeys(("backbone", "addon", "prototypes"), 6e-3)
+    rates = {"backbone": 6e-3, between: rate, "prototypes": 6e-3}
     adam = OptimizerSpec("AdamW", {"weight_decay": 0.0}, "sketch")
     lengths = {"warm": 1, "joint": 6, "settle": 4}
     phases = [
@@ -37,14 +38,14 @@ def from_scratch(losses: dict[str, float]) -> PhasePlan:
     return PhasePlan((*phases, solved_last(1e-2, penalty=1e-3)))
 
 
-def fine_tuned(losses: dict[str, float]) -> PhasePlan:
+def fine_tuned(losses: dict[str, float], between: str = "addon", rate: float = 1e-3) -> PhasePlan:
     """The schedule for a pretrained backbone and few images: frozen BatchNorm, one Adam and one OneCycle."""
-    rates, adam = {"backbone": 1e-4, "addon": 1e-3, "prototypes": 1e-3}, OptimizerSpec("Adam", key="joint")
+    rates, adam = {"backbone": 1e-4, between: rate, "prototypes": 1e-3}, OptimizerSpec("Adam", key="joint")
     joint, settle = (
         one_cycle(name, epochs, rates, losses, adam, bn="eval", on_enter=("project",))
         for name, epochs in (("joint", 14), ("settle", 8))
     )
-    warm = Phase("warm", 20, {"addon": 3e-3, "prototypes": 3e-3}, losses, bn="eval", on_enter=("project",))
+    warm = Phase("warm", 20, {between: 3 * rate, "prototypes": 3e-3}, losses, bn="eval", on_enter=("project",))
     return PhasePlan((warm, joint, settle, solved_last(3e-3, penalty=3e-4)))
 
 

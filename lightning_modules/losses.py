@@ -239,6 +239,29 @@ def slot_orthogonality(logits: Tensor, adjacent: bool = False) -> Tensor:
     return pairs / (logits.shape[0] * logits.shape[2])
 
 
+def part_orthogonality(parts: Tensor) -> Tensor:
+    """How similar the parts of the prototypes of a class are to each other.
+
+    Source: Donnelly et al. 2022 (Deformable ProtoPNet), orthogonality loss. √(Σ_k ‖P_k P_kᵀ - I‖²), the rows of P_k
+    being the parts of all prototypes of class k, of length 1. The root, to which the published coefficient belongs, is
+    that of the released code; the paper has none.
+
+    Args:
+        parts: ``(K, n, D)`` float.
+
+    Returns:
+        Scalar >= 0, lower is better.
+
+    Example:
+        >>> round(part_orthogonality(torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 1.0]]])).item(), 4)
+        1.0
+    """
+    unit = F.normalize(parts.float(), dim=2)
+    cosines = unit @ unit.transpose(1, 2)
+    size: Tensor = (cosines - torch.eye(cosines.shape[1], device=cosines.device)).norm()
+    return size
+
+
 def alignment(first: Tensor, second: Tensor) -> Tensor:
     """The disagreement of corresponding cells of two views.
 

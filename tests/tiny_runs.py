@@ -48,6 +48,11 @@ PROTOPOOL = {  # five epochs in three phases
     "preset": "original",
     "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, last: {epochs: 2}}",
 }
+DEFORMABLE = {  # five epochs in four phases
+    "prototypes_per_class": 2,
+    "hidden": 8,
+    "phases": "{joint: {epochs: 2}, settle: {epochs: 1}}",
+}
 PROTOTREE = {  # four epochs in three phases, with projections, then pruning
     "depth": 4,
     "prototype_channels": 8,
@@ -66,6 +71,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "CEM": {"embedding_size": 4, "label_noise": 0.2, "phases": "{joint: {epochs: 4}}"},
     "ConceptBottleneck": {"label_noise": 0.2, "phases": "{concepts: {epochs: 2}, labels: {epochs: 2}}"},
     "LabelFreeCBM": {"words": WORDS, "embeddings": words_file(), **ANY},
+    "DeformableProtoPNet": DEFORMABLE,
     "PIPNet": PIPNET,
     "PosthocCBM": {"preset": "hybrid", "phases": "{residual: {epochs: 2}}", "positives": 10, "negatives": 10},
     "ProtoPool": PROTOPOOL,

@@ -7,7 +7,7 @@ from protometry.explanations import Random, Upsample, unit_tile, unit_view, unit
 from protometry.explanations.heat import heat_map, scale_of
 from protometry.explanations.unit_view import part_in
 from protometry.explanations.views import png
-from protometry.lightning_modules import Classifier
+from protometry.lightning_modules import Classifier, DeformableProtoPNet
 from protometry.metrics.functional import bounding_boxes, clip_saliency
 
 BOX_COLOUR, WHITE = (255, 140, 0), (255, 255, 255)
@@ -38,6 +38,29 @@ def test_box_crop_and_heat_are_where_the_map_is():
     assert view.heat.getpixel((20, 12)) == pytest.approx((254, 241, 124), abs=1)
     assert view.heat.getpixel((60, 60)) == pytest.approx((41, 1, 50), abs=1)  # and begins in (68, 1, 84), over black
     assert view.legend == "yellow: most"
+
+
+def test_parts_are_drawn_in_the_box_around_them():
+    """Two cells of 4 pixels, at (4, 8) and (20, 12); at twice the size their corners are at (8, 16) and (47, 31)."""
+    view = unit_view(*planted(), size=80, parts=((4, 8, 7, 11), (20, 12, 23, 15)))
+    assert view.box == (4, 8, 23, 15)
+    assert view.photo.getpixel((8, 16)) == view.photo.getpixel((15, 23)) == view.photo.getpixel((47, 31)) == BOX_COLOUR
+    assert view.photo.getpixel((28, 16)) != BOX_COLOUR  # on the border of the box between the parts
+    assert view.heat.tobytes() == unit_view(*planted(), size=80).heat.tobytes()
+
+
+def test_views_of_units_of_parts_show_where_they_were_found():
+    model = DeformableProtoPNet(num_classes=4, image_size=(32, 48), prototypes_per_class=1, hidden=2).eval()
+    images = torch.rand(2, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+    views = unit_views(Upsample(), model, images, torch.tensor([[3, 1], [0, 2]]))
+    cells = model(images).cells[1, 2].tolist()
+    boxes = [model.geometry.cell_box(cell // 6, cell % 6) for cell in cells]
+    assert list(views[1][1].parts) == boxes
+    assert (
+        views[0][1].box
+        == (*(min(edges) for edges in zip(*views[0][1].parts, strict=True)),)[:2]
+        + (*(max(edges) for edges in zip(*views[0][1].parts, strict=True)),)[2:]
+    )
 
 
 def test_the_box_is_that_of_the_metrics():
