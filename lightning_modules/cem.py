@@ -103,7 +103,7 @@ class CEM(ConceptBottleneck):
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan((_ORIGINAL,)),
         "sketch": PhasePlan(
-            (one_cycle("joint", 12, _SKETCH, {"cross_entropy": 1.0, "concept_bce": 1.0}, selectable=True),)
+            (one_cycle("joint", 12, _SKETCH, {"cross_entropy": 1.0, "concept_bce": 0.1}, selectable=True),)
         ),
         "pretrained": PhasePlan(
             (
