@@ -148,13 +148,12 @@ def main(args: list[str] | None = None) -> None:
         return
     experiment = config.experiment or f"{trained.run_folder.name}-edited"
     command = command_of(trained, edited_phases(model, units, config.epochs), experiment)
-    print(f"\nprotometry train {shlex.join(command)}\n", flush=True)
-    done = subprocess.run([sys.executable, "-m", "protometry", "train", *command], check=False)  # launches others, too
-    if done.returncode:
-        sys.exit(done.returncode)
-    from protometry.scripts.evaluate import compare
-
-    compare(str(trained.run_folder), str(trained.run_folder.parent / experiment))
+    comparison = ["compare", str(trained.run_folder), str(trained.run_folder.parent / experiment)]
+    for arguments in (["train", *command], ["evaluate", *comparison]):
+        print(f"\nprotometry {shlex.join(arguments)}\n", flush=True)
+        done = subprocess.run([sys.executable, "-m", "protometry", *arguments], check=False)  # which may launch others
+        if done.returncode:
+            sys.exit(done.returncode)
 
 
 def _chosen(remove: str, forbid: str, found: dict[str, list[int]], units: int) -> list[int]:

@@ -31,7 +31,7 @@ LOSSES = {"cross_entropy": 1.0, "feature_diversity": 0.196}
 SPARSE_LOSSES = {"cross_entropy": 1.0, "feature_diversity": 1.0, "feature_sparsity": 6.0}
 SELECT = ("select_features",)
 SMALLEST_STD = 1e-6
-ADAPTER_LAYERS = 4
+ADAPTER_LAYERS, ADAPTER_CHANNELS = 4, 512  # as released
 
 
 def _published(name: str, epochs: int, rates: dict[str, float], momentum: float, step: int, **changes: Any) -> Phase:
@@ -58,8 +58,8 @@ class QPM(InterpretableModule):
     """Classes as sets of features.
 
     Source: Norrenbrock et al. 2025. Presets: ``original`` (the published schedule for CUB and Stanford Cars),
-    ``adapter`` (Zimmermann et al. 2026, for a frozen vision transformer; needs ``adapter``) and ``sketch`` (ours, for a
-    backbone from scratch). The units are the channels of the backbone, or of the adapter; the selection deactivates all
+    ``adapter`` (Zimmermann et al. 2026, for a frozen vision transformer) and ``sketch`` (ours, for a backbone from
+    scratch). The units are the channels of the backbone, or of the adapter; the selection deactivates all
     but n of them. Before it, the model is a black box with a dense head.
 
     Args:
@@ -68,7 +68,7 @@ class QPM(InterpretableModule):
         ternary: weights of -1, 0 and 1 as in Norrenbrock et al. 2024 (Q-SENN): a class may be recognised by the
             absence of a feature. By default 0 and 1.
         adapter: channels of an adapter behind the backbone, a perceptron of four layers that sees one cell at a time;
-            512 in DINO-QPM, whose selection also leaves out the locality of features. None for none.
+            the selection then leaves out the locality of features. None for 512 with ``adapter``, otherwise for none.
         adapter_width: channels of its hidden layers.
 
     Raises:
@@ -128,6 +128,8 @@ class QPM(InterpretableModule):
             )
         channels = self.backbone.out_channels
         self.adapter: nn.Module = nn.Identity()
+        if adapter is None and any("adapter" in phase.trainable for phase in self.plan.phases):
+            adapter = ADAPTER_CHANNELS
         if adapter is not None:
             check_at_least("adapter", adapter, 1)
             check_at_least("adapter_width", adapter_width, 1)

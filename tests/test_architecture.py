@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "evaluation": "callbacks command_line reports run_folder explanations.Explainer explanations.Upsample "
     "explanations.choice explanations.choose_explainer "
     "lightning_modules.load_model lightning_modules.contract lightning_modules.label_free_cbm.read_words "
+    "lightning_modules.phases "  # an edit is a phase
     "datamodules.photos.photo_files "
     "datamodules.sample.sample_key datamodules.sample.ClassTables datamodules.photos.one_photo "
     "datamodules.base datamodules.load datamodules.load_datamodule "

@@ -17,16 +17,16 @@ SIZE = (32, 32)
 
 
 @pytest.mark.slow
-def test_removed_units_are_gone_and_all_else_stays(tmp_path, capsys):
+def test_removed_units_are_gone_and_all_else_stays(tmp_path, capfd):
     last = "{epochs: 1, on_enter: [project, fit_head], head: {penalty: 1.0e-4}}"
     phases = f"--model.phases={{warm: {{epochs: 1}}, joint: {{epochs: 2}}, last: {last}, joint2: null, last2: null}}"
     fit(tmp_path / "first", phases, model="ProtoPNet")
     run_evaluation(tmp_path / "first")
     before = load_model(tmp_path / "first/checkpoints/last.ckpt")
     used = before.units().active.nonzero().flatten().tolist()
-    capsys.readouterr()
+    capfd.readouterr()
     main([str(tmp_path / "first/checkpoints/last.ckpt"), "--remove", f"{used[0]}, {used[2]}", "--experiment", "second"])
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     after = load_model(tmp_path / "second/checkpoints/last.ckpt")
     assert "general/accuracy" in printed
     assert not after.units().active[[used[0], used[2]]].any()
