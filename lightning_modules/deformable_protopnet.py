@@ -173,6 +173,12 @@ class DeformableProtoPNet(ClassPrototypes):
             )
         if not 0 <= margin < math.pi / 2:
             raise ValueError(f"Expected argument `margin` to be at least 0 and below π/2, but got {margin}.")
+        least = side + 2 - 2 * ((side + 1) // 2)  # cells that the first convolution of the offsets reads
+        if min(self.geometry.grid) < least:
+            raise ValueError(
+                f"Expected argument `image_size` to give at least {least} cells in each direction with `side` {side}, "
+                f"but {self.image_size} gives {self.geometry.grid}."
+            )
         channels = self.backbone.out_channels
         self.margin, self.parts = margin, side**2
         layers = (

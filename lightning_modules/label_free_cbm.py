@@ -16,7 +16,7 @@ the cells of the tower, not its class token, so that a word has a map; the head 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -108,6 +108,7 @@ class LabelFreeCBM(ProjectedConcepts):
         self.make_layers(len(names), penalty, l1_ratio)
         codes = torch.zeros(len(names), dtype=torch.int64)
         self.register_buffer("linked", codes - 1)  # the concept of the data that has the name of the word, -1 for none
+        self.is_linked = False  # whether any is, which `units` would have to wait for a device to know
         self.register_buffer("left_out", codes)  # of `LeftOut`
         self.register_buffer("shown", torch.full((len(codes),), torch.nan))
         self.register_buffer("similarities", torch.full((len(codes),), torch.nan))
@@ -119,8 +120,14 @@ class LabelFreeCBM(ProjectedConcepts):
         """
         active, weight = self._active(), self.linear.weight
         table = UnitTable("concept", active, weight.T > 0, "mean", weight, self.vectors, comparison="projection")
-        linked = self.linked if (self.linked >= 0).any() else None
+        linked = self.linked if self.is_linked else None
         return replace(table, concepts=linked, names=tuple(self.words.names))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load weights."""
+        keys = super().load_state_dict(state_dict, strict, assign)
+        self.is_linked = bool((self.linked >= 0).any())
+        return keys
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse to resume with other words.
@@ -147,6 +154,7 @@ class LabelFreeCBM(ProjectedConcepts):
             )
         self.left_out.copy_(torch.tensor([_REASONS.index(reason) for reason in unfit]))
         self.linked.copy_(torch.tensor(linked))
+        self.is_linked = max(linked) >= 0
         if vectors is not None:
             self.vectors.copy_(vectors)
 

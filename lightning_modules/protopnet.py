@@ -73,6 +73,7 @@ class ProtoPNet(ClassPrototypes):
         prototype_range: with ``l2_log``, prototypes start uniformly between these two numbers.
 
     Example:
+        >>> import torch
         >>> model = ProtoPNet(num_classes=4, image_size=(32, 32), prototypes_per_class=2)
         >>> output = model(torch.rand(3, 3, 32, 32))
         >>> output.logits.shape, output.scores.shape, output.maps.shape

@@ -122,7 +122,7 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     gone = torch.zeros_like(active)
     gone[list(phase.prune)] = True
     pruned, kept = float((active & gone).sum()), float((active & ~gone).sum())
-    if not kept:
+    if pruned and not kept:
         raise ValueError(f"{setting} leave some of the {int(pruned)} active units, but it names all of them.")
     if isinstance(module, Prunable):
         module.prune(~gone)

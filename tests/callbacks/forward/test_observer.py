@@ -54,6 +54,7 @@ def test_equal_images_give_equal_bits_in_any_batch(model, rows):
         for images, own in ((IMAGES, classes), (part(rows), classes[rows]))
     )
     assert vars(seen).pop("residual") is None
+    assert vars(seen).pop("context") is None
     for name, tensor in vars(seen).items():
         assert torch.equal(tensor, getattr(whole, name)[rows]), name
 
