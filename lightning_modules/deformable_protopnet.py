@@ -70,8 +70,9 @@ def on_sphere(vectors: Tensor, dim: int) -> Tensor:
 def sample(directions: Tensor, places: Tensor) -> Tensor:
     """Vectors between cells, as long as those of the cells: roots of interpolated squares.
 
-    Source: Donnelly et al. 2022, theorem 3.1: z_c = √(Σ_n w_n z_nc²), w being the bilinear weights of the four nearest
-    cells. The root is that of its argument from 1e-8 on, and below it linear, so that it has a gradient at 0.
+    Source: Donnelly et al. 2022, interpolation that preserves the norm: z_c = √(Σ_n w_n z_nc²), w being the bilinear
+    weights of the four nearest cells. The root is that of its argument from 1e-8 on, and below it linear, so that it
+    has a gradient at 0.
 
     Args:
         directions: ``(B, D, h, w)`` float, >= 0, of length 1.
@@ -258,7 +259,8 @@ class DeformableProtoPNet(ClassPrototypes):
     def _margin_cross_entropy(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
         """Cross-entropy of scores cos(max(θ - φ, 0)) for prototypes of other classes, cos θ for those of its own.
 
-        Source: equation 9. With c = cos θ up to cos φ, cos(θ - φ) = c cos φ + √(1 - c²) sin φ.
+        Source: Donnelly et al. 2022, subtractive margin. With c = cos θ up to cos φ,
+        cos(θ - φ) = c cos φ + √(1 - c²) sin φ.
         """
         cosine = 1 - output.extras["distance"]
         below = cosine.clamp(-math.cos(self.margin), math.cos(self.margin))
