@@ -52,7 +52,7 @@ def _towers(name: str, weights: str) -> tuple[Any, Any]:
     try:
         return open_clip.create_model(name, pretrained=weights).eval(), open_clip.get_tokenizer(name)
     except (RuntimeError, OSError) as error:
-        raise ValueError(f"Expected `--tower` and `--weights` to be known to open_clip, but {error}") from error
+        raise ValueError(f"Expected arguments `tower` and `weights` to be known to open_clip, but {error}") from error
 
 
 @torch.inference_mode()

@@ -102,7 +102,8 @@ class PartPrototypes(PrototypeLayer):
 
     def directions(self, vectors: Tensor) -> Tensor:
         """Prototypes or patches ``(n, P·D, ...)`` with their channels ε, ``(n, P·(D + 1), ...)``, of length 1."""
-        parts = vectors.reshape(len(vectors), self.parts, vectors.shape[1] // self.parts, *vectors.shape[2:])
+        shape = (vectors.shape[0], self.parts, vectors.shape[1] // self.parts, *vectors.shape[2:])
+        parts = vectors.reshape(shape)  # len() would fix the number of images in an export
         return on_sphere(parts, dim=2).flatten(1, 2) / math.sqrt(self.parts)
 
 
