@@ -44,7 +44,7 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
         return {}
     active = table.active.cpu() & source.found.cpu()
     rows, columns = model.geometry.grid
-    at_border = (source.row % (rows - 1) == 0) | (source.col % (columns - 1) == 0)
+    at_border = (source.row == 0) | (source.row == rows - 1) | (source.col == 0) | (source.col == columns - 1)
     twins = {unit for group in source.duplicates() for unit in group[1:]}
     found = {
         "border": (at_border.cpu() & active).nonzero().flatten().tolist(),
@@ -118,6 +118,7 @@ def main(args: list[str] | None = None) -> None:
     """Edit a model, or list the units that one might want to remove.
 
     Raises:
+        FileNotFoundError: if the checkpoint has no evaluation to compare with.
         ValueError: if a unit or a reason is unknown.
     """
     parser = StrictParser(
@@ -146,9 +147,12 @@ def main(args: list[str] | None = None) -> None:
     if not units:
         print("Nothing is removed. Choose units with --remove, or reasons with --forbid.")
         return
+    trained.chosen_evaluation()  # without one, there would be nothing to compare with in the end
     experiment = config.experiment or f"{trained.run_folder.name}-edited"
     command = command_of(trained, edited_phases(model, units, config.epochs), experiment)
     comparison = ["compare", str(trained.run_folder), str(trained.run_folder.parent / experiment)]
+    for flag in ("data_root", "allow_classes"):
+        comparison += [f"--{flag}", config[flag]] if config[flag] else []
     for arguments in (["train", *command], ["evaluate", *comparison]):
         print(f"\nprotometry {shlex.join(arguments)}\n", flush=True)
         done = subprocess.run([sys.executable, "-m", "protometry", *arguments], check=False)  # which may launch others

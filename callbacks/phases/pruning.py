@@ -111,7 +111,7 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
     Raises:
         TypeError: if the model can neither deactivate units nor ignore them.
-        ValueError: if a number is not that of a unit, or no unit would be left.
+        ValueError: if a unit does not exist, or none would be left.
     """
     if not isinstance(module, Prunable | Weighted):
         raise wrong_model(module, "prune_units", "whose units can be pruned")

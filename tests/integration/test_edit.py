@@ -36,6 +36,12 @@ def test_removed_units_are_gone_and_all_else_stays(tmp_path, capfd):
     assert (after.phase.name, after.phase.epochs) == ("edit", 1)
 
 
+def test_without_an_evaluation_nothing_is_trained(trained):
+    with pytest.raises(FileNotFoundError, match="Expected an evaluation of"):
+        main([str(trained), "--remove", "3"])
+    assert not (trained.parent / "first-edited").exists()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder."""
