@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from protometry.explanations.views import cut_text, png
 from protometry.run_folder.atomic import write_atomic
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of the margin around its axes
+EVERY = 30  # seconds between two drawings
 LETTERS = 14  # pixels, the height of letters, by which names of phases are cut
 PANELS = {  # key as logged -> factor, name, colour, line
     "loss": {"train/loss": (1.0, "training", BLUE, "o-")},
@@ -34,13 +36,14 @@ Row = Mapping[str, Any]
 
 
 class TrainingCurves(Callback):
-    """Draws ``training.png`` into the run folder after every epoch.
+    """Draws ``training.png`` into the run folder after the first epoch, then at most every 30 s, and at the end.
 
     The figures of the epochs so far are in every checkpoint, so that a resumed run draws all of them.
     """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
+        self._drawn, self._at = True, -math.inf  # whether the picture holds all epochs, and when it was drawn
 
     def state_dict(self) -> dict[str, Any]:
         """The figures of every epoch so far."""
@@ -56,12 +59,24 @@ class TrainingCurves(Callback):
         keys = [key for panel in PANELS.values() for key in panel if key in trainer.callback_metrics]
         row = {key: trainer.callback_metrics[key].item() for key in keys}
         self.rows = [*self.rows[:epoch], {"phase": phase_of(trainer, pl_module).name, **row}]
-        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._draw(Path(trainer.default_root_dir))
+        self._drawn = False
+        if time.monotonic() - self._at >= EVERY:
+            self._draw(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Draw the last epochs."""
+        self._draw(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Draw the epochs that were trained."""
+        self._draw(trainer)
 
     @drawing("curves of the training")
-    def _draw(self, folder: Path) -> None:
-        write_atomic(folder / "training.png", png(to_picture(training_curves(self.rows))))
+    def _draw(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero and not (trainer.fast_dev_run or self._drawn):  # type: ignore[attr-defined]
+            self._drawn, self._at = True, time.monotonic()
+            picture = png(to_picture(training_curves(self.rows)))
+            write_atomic(Path(trainer.default_root_dir) / "training.png", picture)
 
 
 @styled

@@ -77,3 +77,16 @@ def test_a_picture_that_cannot_be_drawn_ends_no_training(tmp_path):
     with pytest.warns(UserWarning, match="No curves of the training: they could not be drawn or written .Singular"):
         curves.on_train_epoch_end(trainer, SimpleNamespace(phases=lambda: plan))
     assert curves.rows == rows(1.7e308, -1.7e308)
+
+
+def test_the_first_epoch_is_drawn_then_few_and_the_last_whether_the_training_ends_or_fails(tmp_path, monkeypatch):
+    now, drawn = [0.0], []
+    monkeypatch.setattr("protometry.callbacks.run.training_curves.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("protometry.callbacks.run.training_curves.write_atomic", lambda *_: drawn.append(curves.rows))
+    curves, plan = TrainingCurves(), PhasePlan((Phase("warm", 9, {"head": 0.1}, {}),))
+    trainer = SimpleNamespace(callback_metrics={}, is_global_zero=True, fast_dev_run=False, default_root_dir=tmp_path)
+    for trainer.current_epoch, now[0] in enumerate([0.0, 20.0, 40.0, 50.0]):
+        curves.on_train_epoch_end(trainer, SimpleNamespace(phases=lambda: plan))
+    curves.on_exception(trainer, None, KeyboardInterrupt())
+    curves.on_train_end(trainer, None)  # already drawn
+    assert [len(epochs) for epochs in drawn] == [1, 3, 4]
