@@ -11,3 +11,4 @@ from protometry.metrics.contrastivity import *
 from protometry.metrics.funnybirds import *
 from protometry.metrics.general import *
 from protometry.metrics.localisation import *
+from protometry.metrics.sanity import *

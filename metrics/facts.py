@@ -48,6 +48,7 @@ class Facts:
         class_unexplained: None if the explanations of classes that parts are judged by suit the model, else why not.
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
         decides_by_tree: whether the units are nodes of a tree.
+        has_backbone: whether the model has parameters below its units that can be drawn again.
     """
 
     num_classes: int
@@ -73,6 +74,7 @@ class Facts:
     class_unexplained: str | None = None
     part_shares: bool = True
     decides_by_tree: bool = False
+    has_backbone: bool = True
 
     @property
     def active(self) -> Tensor:

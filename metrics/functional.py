@@ -103,7 +103,12 @@ from protometry.metrics.primitives.perturbation import (
     completeness_perturbation,
     keyed_noise,
     keyed_uniform,
+    removal_order,
+    shifted_maps,
+    without_pixels,
 )
 from protometry.metrics.primitives.ranking import gather_units, top_units, unit_ranks
 from protometry.metrics.primitives.regions import binarize_maps, clip_saliency, percentile_mask
 from protometry.metrics.primitives.variants import Variant
+from protometry.metrics.sanity.deletion import kept_area
+from protometry.metrics.sanity.randomisation import map_rank_correlation, map_structural_similarity

@@ -22,6 +22,7 @@ from protometry.metrics import (
     funnybirds,
     general,
     localisation,
+    sanity,
 )
 from protometry.metrics.entry import AnyMetric, Family, MetricEntry
 from protometry.metrics.facts import Facts
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Family] = {
         complexity.FAMILY,
         alignment.FAMILY,
         localisation.FAMILY,
+        sanity.FAMILY,
         class_representation.FAMILY,
         concepts.FAMILY,
         concepts.INTERVENTION,

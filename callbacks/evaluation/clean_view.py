@@ -21,6 +21,7 @@ from protometry.metrics.facts import Facts
 from protometry.metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
 
 _ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
+_EXPLAINED = ("completeness", "deletion", "insertion")  # views that are made from the saliency
 _DECISION = ("contributions", "shown")  # those that need them where units are classes
 
 
@@ -77,7 +78,7 @@ class Setting:
     @cached_property
     def explain(self) -> bool:
         """Whether ``saliency`` is read."""
-        return "saliency" in self.fields or any(view == "completeness" for view, _ in self.reads)
+        return "saliency" in self.fields or any(view in _EXPLAINED for view, _ in self.reads)
 
     @property
     def keep_maps(self) -> bool:

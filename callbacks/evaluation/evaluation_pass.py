@@ -24,7 +24,7 @@ from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
-ATTACKED = ("misalignment", "misalignment_noise")  # the views that may be of some images only
+ATTACKED = ("misalignment", "misalignment_noise", "deletion", "insertion")  # the views that may be of some images only
 
 
 @dataclass
@@ -231,6 +231,8 @@ class EvaluationPass:
         for key, metric in self.metrics.items():
             values = getattr(metric, "image_values", None)
             by_key[key] = values.get(ENTRIES[key].part) if isinstance(values, dict) else values
+            if ENTRIES[key].view in ATTACKED and self.attacked is not None:
+                by_key[key] = None  # other images have none
         return {key: values for key, values in by_key.items() if values is not None}
 
     def _distinct(self) -> list[tuple[str, AnyMetric]]:

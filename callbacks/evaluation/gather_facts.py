@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from protometry.callbacks.evaluation.threshold import threshold_of
+from protometry.callbacks.forward.untrained_backbone import backbone_parameters
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import Explainer
 from protometry.lightning_modules.contract import (
@@ -55,6 +56,7 @@ def gather_facts(
         percentiles=isinstance(model, Intervenable) and bool(model.percentiles.isfinite().all()),
         training=None if _is_own(datamodule) else "the images are not of the data the model was trained on",
         decides_by_tree=isinstance(model, DecidesByTree),
+        has_backbone=bool(backbone_parameters(model)),
     )
 
 

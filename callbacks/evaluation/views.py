@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
+from protometry.callbacks.evaluation.sanity_views import Randomised, Removal
 from protometry.callbacks.forward.observer import Attack, Images
 from protometry.lightning_modules.contract import Intervenable, Values, logits_of
 from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
@@ -212,6 +213,9 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],
     "misalignment": lambda clean: [Misalignment(clean, clean.setting.attack_steps)],
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
+    "deletion": lambda clean: [Removal(clean, 1)],
+    "insertion": lambda clean: [Removal(clean, -1)],
+    "randomised": lambda clean: [Randomised(clean)],
     **{
         f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]
         for ending, how in CORRECTIONS.items()

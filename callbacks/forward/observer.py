@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
 from protometry.explanations import BoxMaps, Explainer, Targets
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
 from protometry.metrics.functional import gather_units, masked_projected_gradient, top_units
@@ -94,6 +95,7 @@ class Observer:
         self.active = model.units().active
         self._candidates = self.active.nonzero().squeeze(1)
         self._broken: list[tuple[Tensor, list[str]]] = []  # whose outputs are not finite, of images with these ids
+        self._untrained: UntrainedBackbone | None = None
         self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
@@ -156,6 +158,15 @@ class Observer:
             self.refuse_broken()
             self._refuse_unexplained(joined.pop("unexplained"), images.names)
         return Outputs(**joined)
+
+    def untrained_saliency(self, images: Images, unit_ids: Tensor, seed: int) -> Tensor:
+        """``(B, k, H, W)``, the ``saliency`` of units ``(B, k)`` if the backbone had random weights of this seed."""
+        if self._untrained is None:
+            self._untrained = UntrainedBackbone(self.model, seed)
+        other = Observer(self.model, self.explainer, self.chunk, self.top_k)  # its broken outputs are not the model's
+        with self._untrained:
+            saliency = other.see(images, unit_ids, explain=True).saliency
+        return cast(Tensor, saliency)
 
     def refuse_broken(self) -> None:
         """Refuse outputs of earlier calls that were not finite; in one read, since an accelerator has to wait for it.

@@ -171,3 +171,68 @@ def _outside(boxes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
     y, x = (torch.arange(size, device=boxes.device) for size in images.shape[-2:])
     rows, columns = (y < y0) | (y > y1), (x < x0) | (x > x1)
     return rows[:, :, None, :, None].to(images.dtype), columns[:, :, None, None].to(images.dtype)
+
+
+def shifted_maps(maps: Tensor, sample_ids: Tensor, seed: int = 0) -> Tensor:
+    """Maps moved by a random number of rows and columns, the same for all maps of an image: a control for their place.
+
+    What leaves the image on one side comes back on the other, so that a map keeps its values and their neighbours.
+
+    Args:
+        maps: ``(B, k, H, W)`` float.
+        sample_ids: ``(B,)`` int64, the data set's ``sample_key``.
+        seed: of the distances, which are uniform from 0 to H - 1 and W - 1, by :func:`keyed_uniform`.
+
+    Example:
+        >>> shifted_maps(torch.arange(6.0).view(1, 1, 2, 3), torch.tensor([7]))
+        tensor([[[[3., 4., 5.],
+                  [0., 1., 2.]]]])
+    """
+    check_tensor("maps", maps, (len(sample_ids), "k", "H", "W"), "float")
+    draws = keyed_uniform(sample_ids, torch.zeros_like(sample_ids)[:, None], (2, 1), seed)[:, 0]
+    images, units = (torch.arange(size, device=maps.device) for size in maps.shape[:2])
+    rows, columns = (
+        (torch.arange(size, device=maps.device) - ((draw + 1) / 2 * size).long()) % size
+        for size, draw in zip(maps.shape[2:], draws.unbind(dim=1), strict=True)
+    )
+    return maps[images[:, None, None, None], units[:, None, None], rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def removal_order(maps: Tensor) -> Tensor:
+    """The number of pixels that are taken away before each pixel, ``(B, k, H, W)`` int64 from 0 to H W - 1.
+
+    The largest value of the map ``(B, k, H, W)`` goes first; equal ones in row-major order.
+
+    Example:
+        >>> removal_order(torch.tensor([[[[1.0, 3.0, 1.0]]]]))
+        tensor([[[[1, 0, 2]]]])
+    """
+    order = maps.flatten(2).argsort(dim=2, descending=True, stable=True)
+    return order.argsort(dim=2).view_as(maps)
+
+
+def without_pixels(images: Tensor, order: Tensor, share: float) -> Tensor:
+    """Images in which the first pixels of an order have the mean colour of the image.
+
+    Source: Petsiuk et al. (2018), section 4.1, where pixels become 0 in deletion and appear on a blurred image in
+    insertion. Here both use the mean colour: a blurred image still holds the colours that many units look for, and
+    black is a colour that many images lack.
+
+    Args:
+        images: ``(B, 3, H, W)`` float.
+        order: ``(B, k, H, W)`` int64, of :func:`removal_order`.
+        share: of the pixels, in [0, 1], rounded to the next lower number of pixels.
+
+    Returns:
+        ``(B, k, 3, H, W)`` of the dtype of ``images``.
+
+    Example:
+        >>> image = torch.tensor([0.0, 0.5, 1.0]).expand(1, 3, 1, 3)
+        >>> without_pixels(image, torch.tensor([[[[1, 0, 2]]]]), 2 / 3)[0, 0, 0]
+        tensor([[0.5000, 0.5000, 1.0000]])
+    """
+    check_tensor("images", images, ("B", 3, "H", "W"), "float")
+    check_tensor("order", order, (len(images), "k", *images.shape[2:]), "int64")
+    mean = images.double().mean(dim=(2, 3), keepdim=True).to(images.dtype)
+    gone = order < math.floor(share * order[0, 0].numel() + 1e-9)  # 1e-9: a whole number must survive the product
+    return torch.where(gone[:, :, None], mean[:, None], images[:, None])

@@ -178,6 +178,8 @@ def count_images(model, suite, images=8, **options):
         (["alignment/consistency", "alignment/stability"], 4),
         (["alignment/misalignment_noise_pac"], 2),
         (["alignment/misalignment_pac"], 42),
+        (["sanity/deletion", "sanity/insertion"], 1 + 2 * 43),
+        (["sanity/randomised_ssim", "sanity/randomised_rank_correlation"], 2),
     ],
 )
 def test_no_forward_is_done_twice(suite, forwards):
@@ -186,7 +188,7 @@ def test_no_forward_is_done_twice(suite, forwards):
 
 def test_the_attack_is_of_some_images():
     """Drawn by class; in batches of one, some are attacked and some are not."""
-    keys = FAMILIES["alignment"].keys
+    keys = (*FAMILIES["alignment"].keys, "sanity/deletion")
     drawn, data, few = Interpretability(["general/accuracy", *keys], attacked=3), tiny_birds(), tiny_birds()
     some = run_engine(drawn, built("ProtoPNet"), data, batch_size=1)
     few.configure_loaders(limit=3)
@@ -195,8 +197,10 @@ def test_the_attack_is_of_some_images():
     assert some.protocol["attacked"] == 3
     assert "attacked" not in alone.protocol | whole.protocol
     for key in whole.metrics:
-        expected = alone if "misalignment" in key else whole
+        expected = alone if "misalignment" in key or key == "sanity/deletion" else whole
         assert str(some.metrics[key]) == str(expected.metrics[key]), key
+    assert all("sanity/deletion" not in row for row in some.images.values())
+    assert all("sanity/deletion" in row for row in alone.images.values())
 
 
 def test_a_last_layer_of_zeros_is_reported_whatever_the_suite():

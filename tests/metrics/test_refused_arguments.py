@@ -84,6 +84,12 @@ REFUSED = [
     ("`visible` to be of shape", lambda: f.part_coverage_consistency(COUNTS, COUNTS[:, :1], IDS)),
     ("`variant` to be one of", lambda: f.part_coverage_consistency(COUNTS, COUNTS, IDS, "published")),
     ("`quantile` to lie strictly", lambda: f.region_intersection_over_union(MAPS, SCENE[1][:, 0], 1)),
+    # sanity
+    ("`steps` to be at least 1, but got 0", lambda: f.kept_area(MAPS[..., 0, :1])),
+    ("`other_maps` to be of shape", lambda: f.map_rank_correlation(MAPS, MAPS[:, :1])),
+    ("`maps` to be at least 7 pixels high and wide, but got .4, 4", lambda: f.map_structural_similarity(MAPS, MAPS)),
+    ("`maps` to be of shape .2, k, H, W", lambda: f.shifted_maps(MAPS[:1], IDS)),
+    ("`order` to be of shape .2, k, 4, 5", lambda: f.without_pixels(IMAGES, MAPS[:, :1].long(), 0.5)),
     # concepts
     *[("`k` to be at least 1 and at most", lambda k=k: f.concept_existence(REAL, FLAGS, k)) for k in (0, 4)],
     ("at most the 3 concepts, but got 6", lambda: m.ConceptExistence(REAL, k=6)),

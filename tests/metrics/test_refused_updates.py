@@ -32,6 +32,8 @@ def whole_record(multi_label):
     sides = ("", "perturbed_")
     return {
         **{f"{side}{name}": real(SHOWN, 8, 8) for side in sides for name in ("saliency", "maps")},
+        **{f"{how}_saliency": real(SHOWN, 8, 8) for how in ("randomised", "shifted")},
+        **{f"{how}removal_scores": real(SHOWN, 9) for how in ("", "shifted_")},
         **{f"{side}{name}": real(8, 8) for side in sides for name in ("target_maps",)},
         **{f"{side}scores": real(UNITS) for side in sides},
         **{f"{side}owned_peaks": whole(8, SHOWN, 2) for side in sides},

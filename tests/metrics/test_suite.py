@@ -56,6 +56,7 @@ def test_suites():
     assert {key.split("/")[0] for key in quanproto} == FAMILIES.keys() - {
         "alignment",
         "localisation",
+        "sanity",
         "class_representation",
         "concepts",
         "intervention",
@@ -201,11 +202,15 @@ def test_reasons():
         "class_representation/sid@5": weight,
     }
     assert build(["general/top3_accuracy"], facts(num_classes=4))[1] == {}
+    untrainable = build(["sanity"], facts(has_backbone=False))[1]
+    assert set(untrainable.values()) == {"backbone: no parameter of the model is in a backbone group"}
+    assert untrainable.keys() == {"sanity/randomised_rank_correlation", "sanity/randomised_ssim"}
 
 
 def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
     built, skipped = build(["all"], facts(explained="explainer 'lrp' explains classes only"))
-    unexplained = {"compactness/distinct_regions", *FAMILIES["completeness"].keys, *FAMILIES["complexity"].keys}
+    families = ("completeness", "complexity", "sanity")
+    unexplained = {"compactness/distinct_regions", *(key for name in families for key in FAMILIES[name].keys)}
     assert set(skipped) == unexplained
     assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
     assert {"continuity/plc", *FAMILIES["localisation"].keys} <= set(built)

@@ -48,6 +48,9 @@ class Model(nn.Module):
     def units(self):
         return self.table
 
+    def parameter_groups(self):
+        return {}
+
     def log(self, key, value, **kwargs):
         self.logged[key] = value
 

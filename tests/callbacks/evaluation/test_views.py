@@ -5,9 +5,12 @@ import torch
 from torch.nn import functional as F
 
 from protometry.callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
+from protometry.callbacks.evaluation.sanity_views import SHIFT_SEED
 from protometry.callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from protometry.callbacks.forward.observer import Observer
-from protometry.explanations import Upsample
+from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
+from protometry.explanations import PRP, Upsample
+from protometry.explanations.explainer import Targets
 from protometry.metrics import functional as kernels
 from protometry.metrics.facts import Facts
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
@@ -29,10 +32,10 @@ def batch():
 
 
 def clean(model, batch, **setting):
-    variant = setting.pop("variant", "paper")
+    variant, explainer = setting.pop("variant", "paper"), setting.pop("explainer", Upsample)
     facts = Facts(8, False, model.units(), tables=None, missing=lambda flag: None, variant=variant)
     reads = frozenset({("completeness", "perturbed_saliency"), ("clean", "unit_maps")})
-    return Clean(batch, Observer(model, Upsample(), 4, K), Setting(facts, reads, **({"attack_steps": 3} | setting)))
+    return Clean(batch, Observer(model, explainer(), 4, K), Setting(facts, reads, **({"attack_steps": 3} | setting)))
 
 
 @pytest.fixture
@@ -178,6 +181,47 @@ def test_an_attack_lowers_the_score_more_than_noise_does(model, batch):
     (attack,), (noise,) = VIEWS["misalignment"](record), VIEWS["misalignment_noise"](record)
     targets = attack.target_ids[:, None]
     assert (attack.perturbed_scores.gather(1, targets) < noise.perturbed_scores.gather(1, targets)).all()
+
+
+@pytest.mark.parametrize(("name", "sign"), [("deletion", 1), ("insertion", -1)])
+@torch.inference_mode()
+def test_removal(model, batch, close, name, sign):
+    """One pixel after the other becomes the mean colour; the control is the shifted map of the first unit."""
+    record = clean(model, batch, seed=3)
+    record.unit_ids[2, 1], record.saliency[1, 1] = -1, 4
+    (view,) = VIEWS[name](record)
+    moved = kernels.shifted_maps(sign * record.saliency[:, :1], batch["sample_key"], 3 + SHIFT_SEED)
+    for image, slot in ((0, 0), (0, 2), (2, 0)):
+        maps = (
+            (sign * record.saliency[image, slot], view.removal_scores),
+            (moved[image, 0], view.shifted_removal_scores),
+        )
+        for values, found in maps:
+            order = values.flatten().sort(descending=True, stable=True).indices.tolist()
+            for step in (0, 1, 5, 8):
+                shown = batch["image"][image].clone().flatten(1)
+                shown[:, order[: step * len(order) // 8]] = shown.mean(dim=1, keepdim=True)
+                unit = record.unit_ids[image, slot]
+                close(found[image, slot, step], model(shown.view(1, 3, *SIZE)).scores[0, unit])
+    assert view.removal_scores[1, 1].isnan().all()  # a flat map
+    assert not view.shifted_removal_scores[1, 1].isnan().any()
+    assert view.shifted_removal_scores[2, 1].isnan().all()  # an empty slot
+
+
+@pytest.mark.parametrize("explainer", [Upsample, PRP])
+def test_randomised(model, batch, explainer):
+    with torch.inference_mode():
+        record = clean(model, batch, seed=3, explainer=explainer)
+        (view,), (again,) = VIEWS["randomised"](record), VIEWS["randomised"](record)
+        after = clean(model, batch, explainer=explainer)
+    assert torch.equal(after.saliency, record.saliency)  # the model is as it was
+    with UntrainedBackbone(model, 3):
+        expected = explainer().attribute(model, batch["image"], Targets("unit", record.unit_ids.clone()))
+    torch.testing.assert_close(view.randomised_saliency, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    assert torch.equal(again.randomised_saliency, view.randomised_saliency)
+    assert not torch.allclose(view.randomised_saliency, record.saliency, rtol=0.1)
+    moved = kernels.shifted_maps(record.saliency, batch["sample_key"], 3 + SHIFT_SEED)
+    assert torch.equal(view.shifted_saliency, moved)
 
 
 def test_the_filled_box_stands_for_an_object_without_a_mask(record, batch):

@@ -5,7 +5,14 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from protometry.metrics.functional import completeness_perturbation, keyed_noise, keyed_uniform
+from protometry.metrics.functional import (
+    completeness_perturbation,
+    keyed_noise,
+    keyed_uniform,
+    removal_order,
+    shifted_maps,
+    without_pixels,
+)
 from protometry.metrics.primitives import chunks
 from protometry.metrics.primitives.perturbation import GAMMA, mix_bits, normal_quantiles
 
@@ -161,3 +168,31 @@ class TestCompleteness:
         whole = completeness_perturbation(images(), self.BOXES, ids)
         assert torch.equal(completeness_perturbation(clean, self.BOXES, ids), whole)
         assert completeness_perturbation(images(0), self.BOXES[:0], ids[:0]).shape == (0, 4, 3, 6, 8)
+
+
+def test_shifted_maps_move_all_maps_of_an_image_alike_and_uniformly():
+    maps, ids = torch.arange(42.0).view(1, 2, 3, 7).expand(600, -1, -1, -1), torch.arange(600)
+    moved = shifted_maps(maps, ids, seed=3)
+    places = torch.zeros(3, 7)
+    for image in range(600):
+        y, x = divmod(int((moved[image, 0] == 0).nonzero()[0] @ torch.tensor([7, 1])), 7)
+        assert torch.equal(moved[image], maps[image].roll((y, x), dims=(1, 2)))
+        places[y, x] += 1
+    assert abs(places - 600 / 21).max() < 4.5 * math.sqrt(600 / 21)  # 21 counts, each within 4.5 standard deviations
+    assert torch.equal(shifted_maps(maps[5:7], ids[5:7], seed=3), moved[5:7])
+    assert not torch.equal(shifted_maps(maps, ids, seed=4), moved)
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.25, 1])
+def test_the_first_pixels_of_an_order_become_the_mean_colour(share):
+    generator = torch.Generator().manual_seed(0)
+    images, maps = torch.rand(2, 3, 5, 8, generator=generator), torch.rand(2, 4, 5, 8, generator=generator).round()
+    order = removal_order(maps)
+    assert order.flatten(2).sort().values.eq(torch.arange(40)).all()
+    shown = without_pixels(images, order, share)
+    for image, unit in ((i, u) for i in range(2) for u in range(4)):
+        cells = maps[image, unit].flatten().tolist()
+        gone = sorted(range(40), key=lambda cell: (-cells[cell], cell))[: int(40 * share)]
+        expected = images[image].clone().flatten(1)
+        expected[:, gone] = images[image].mean(dim=(1, 2))[:, None]
+        torch.testing.assert_close(shown[image, unit].flatten(1), expected)

@@ -122,6 +122,9 @@ class PartReader(nn.Module):
     def units(self):
         return UnitTable("class", torch.ones(6, dtype=torch.bool), torch.eye(6, dtype=torch.bool), "max", torch.eye(6))
 
+    def parameter_groups(self):
+        return {}
+
 
 class Ideal(Explainer):
     """Every part is marked with what it adds to the logit."""

@@ -1,0 +1,71 @@
+"""The views of the sanity metrics: an image that is taken away step by step, and a model without a trained backbone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from protometry.callbacks.evaluation.clean_view import Clean, View
+from protometry.callbacks.forward.observer import Images
+from protometry.metrics.functional import removal_order, shifted_maps, without_pixels
+from protometry.metrics.primitives.regions import is_flat, value_range
+
+SHIFT_SEED = 4 << 40
+STEPS = 8  # of a removal
+
+
+class Removal(View):
+    """The image with 0, 1/8, ... 8/8 of its pixels taken away in the order of a map: of each unit, and of a control.
+
+    The whole image is the clean one. Others take 7 forwards for each unit and for the control, which is the shifted map
+    of the first unit for all units, and one for the empty image: 43 for five units.
+
+    Args:
+        sign: of the maps; with -1 the least relevant pixels go first.
+    """
+
+    def __init__(self, clean: Clean, sign: int) -> None:
+        super().__init__(clean)
+        assert clean.saliency is not None
+        maps = sign * clean.saliency
+        self.removal_scores = self._scores(maps)  # (B, k, 9); NaN in empty slots and for flat maps
+        shifted = shifted_maps(maps[:, :1], clean.images.keys, clean.setting.seed + SHIFT_SEED)
+        self.shifted_removal_scores = self._scores(shifted)
+
+    @cached_property
+    def _empty(self) -> Tensor:
+        return self._seen(torch.zeros_like(self.clean.images.pixels[:, :1], dtype=torch.int64), 1.0)
+
+    def _scores(self, maps: Tensor) -> Tensor:
+        """``(B, k, 9)`` in the order of ``(B, k, H, W)`` maps or of the same ``(B, 1, H, W)`` for all units."""
+        order = removal_order(maps)
+        between = [self._seen(order, step / STEPS) for step in range(1, STEPS)]
+        scores = torch.stack([self._of_units(self.clean.scores[:, None]), *between, self._empty], dim=2)
+        return scores.masked_fill(is_flat(*value_range(maps))[:, :, None], torch.nan)
+
+    def _seen(self, order: Tensor, share: float) -> Tensor:
+        images, count = self.clean.images, order.shape[1]
+        pixels = without_pixels(images.pixels, order, share).flatten(0, 1)
+        names = [name for name in images.names for _ in range(count)]
+        shown = Images(pixels, images.keys.repeat_interleave(count), names)
+        outputs = self.clean.observer.see(shown, self.clean.unit_ids.reshape(len(pixels), -1))
+        return self._of_units(outputs.scores.view(len(images.keys), count, -1))
+
+    def _of_units(self, scores: Tensor) -> Tensor:
+        """``(B, k)`` scores of the top units on images of their own ``(B, k, U)`` or on the same ``(B, 1, U)``."""
+        ids = self.clean.unit_ids
+        own = scores.expand(-1, ids.shape[1], -1).gather(2, ids.clamp(min=0)[:, :, None]).squeeze(2)
+        return own.masked_fill(ids < 0, torch.nan)
+
+
+class Randomised(View):
+    """The clean image, shown to the model with an untrained backbone, too."""
+
+    def __init__(self, clean: Clean) -> None:
+        super().__init__(clean)
+        assert clean.saliency is not None
+        seed, images = clean.setting.seed, clean.images
+        self.randomised_saliency = clean.observer.untrained_saliency(images, clean.unit_ids, seed)
+        self.shifted_saliency = shifted_maps(clean.saliency, images.keys, seed + SHIFT_SEED)

@@ -1,0 +1,97 @@
+"""Planted truth of the sanity metrics: maps that rank what a unit reads, and maps that owe something to a backbone."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from protometry.explanations import Upsample
+from protometry.explanations.random_maps import Random
+from tests.planted.models import ColourUnits, Planted, measure
+from tests.planted.scenes import CLASSES, SIZE, birds, painted, scenes
+
+IMAGES, STEPS = 8, 8
+
+
+class Late(Upsample):
+    """Random values, and on the part that a unit reads a value that so many eighths of the pixels exceed."""
+
+    def __init__(self, eighths):
+        super().__init__()
+        self.value = 1 - (eighths + 0.5) / STEPS
+
+    def _maps(self, model, question):
+        part = super()._maps(model, question) > 0
+        noise = torch.rand(part.shape, generator=torch.Generator().manual_seed(0))
+        return torch.where(part, self.value, noise)
+
+
+def sanity(explainer, model=None, names=("deletion", "insertion")):
+    samples = [{**scene, "image": painted(scene)} for scene in scenes()[:IMAGES]]
+    keys = [f"sanity/{name}" for name in names]
+    return measure(keys, model or ColourUnits(), samples, birds(), explainer)
+
+
+@pytest.mark.slow
+def test_the_later_a_map_marks_what_a_unit_reads_the_worse_it_is():
+    """A part has less than an eighth of the pixels, so that all of the score goes with one step: the area is known."""
+    for eighths in (0, 2, 5, 7):  # 0 is the best there is, 7 the worst
+        metrics = sanity(Late(eighths)).metrics
+        truth = (eighths + 0.5) / STEPS
+        assert metrics["sanity/deletion"]["value"] == pytest.approx(truth)
+        assert metrics["sanity/insertion"]["value"] == pytest.approx(1 - truth)
+        if eighths in (0, 7):  # with pixels taken away in any order, the last one of the part keeps the score
+            name = "deletion" if eighths == 0 else "insertion"
+            assert metrics[f"sanity/{name}"]["lift_over_shifted_high"] < -0.4
+
+
+@pytest.mark.slow
+def test_random_maps_are_at_chance():
+    """Within four standard errors."""
+    for entry in sanity(Random("smooth")).metrics.values():
+        low, high = entry["lift_over_shifted_low"], entry["lift_over_shifted_high"]
+        assert low - (high - low) / 2 < 0 < high + (high - low) / 2
+
+
+class PartlyTrained(Planted):
+    """Maps that are a mean of weights of the backbone and of others, whatever the image.
+
+    Args:
+        share: of the weights of the backbone.
+    """
+
+    def __init__(self, share):
+        owner = torch.ones(CLASSES, CLASSES, dtype=torch.bool)
+        super().__init__(torch.eye(CLASSES), owner)
+        generator = torch.Generator().manual_seed(1)
+        own, other = math.sqrt(2) / SIZE * torch.randn(2, CLASSES, SIZE**2, generator=generator)  # fan-in SIZE²
+        self.share, self.backbone, self.other = share, nn.Parameter(own), other
+
+    def maps(self, latent):
+        maps = self.share * self.backbone + (1 - self.share) * self.other
+        return maps.view(1, -1, SIZE, SIZE).expand(len(latent), -1, -1, -1)
+
+    def parameter_groups(self):
+        return super().parameter_groups() | {"backbone": [self.backbone]}
+
+
+def test_the_less_a_map_owes_to_the_backbone_the_less_randomisation_moves_it():
+    """The ranks of normal values with correlation r have a correlation of 6/π asin(r/2)."""
+    names, similar = ("randomised_rank_correlation", "randomised_ssim"), []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        metrics = sanity(Upsample(), PartlyTrained(share), names).metrics
+        r = (1 - share) ** 2 / ((1 - share) ** 2 + share**2)
+        error = (1 - r * r) / SIZE / math.sqrt(CLASSES)
+        rank, ssim = (metrics[f"sanity/{name}"] for name in names)
+        assert abs(rank["value"] - 6 / math.pi * math.asin(r / 2)) <= 4 * error + 1e-9
+        assert abs(rank["shifted"]) < 4 / SIZE / math.sqrt(CLASSES)
+        similar.append(ssim["value"])
+    assert similar == sorted(similar, reverse=True)
+    assert similar[0] == pytest.approx(1)
+    assert abs(similar[-1] - ssim["shifted"]) < 0.05
+
+
+def test_a_model_without_a_backbone_cannot_be_randomised():
+    skipped = sanity(Upsample(), names=("deletion", "randomised_ssim")).skipped
+    assert skipped == {"sanity/randomised_ssim": "backbone: no parameter of the model is in a backbone group"}
