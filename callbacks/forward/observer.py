@@ -8,6 +8,7 @@ images then give equal bits, in whatever batch, order or process they come.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
@@ -163,7 +164,8 @@ class Observer:
         """``(B, k, H, W)``, the ``saliency`` of units ``(B, k)`` if the backbone had random weights of this seed."""
         if self._untrained is None:
             self._untrained = UntrainedBackbone(self.model, seed)
-        other = Observer(self.model, self.explainer, self.chunk, self.top_k)  # its broken outputs are not the model's
+        other = copy(self)
+        other._broken, other.signed = [], self.signed.clone()  # what it sees is not of the model
         with self._untrained:
             saliency = other.see(images, unit_ids, explain=True).saliency
         return cast(Tensor, saliency)

@@ -33,6 +33,7 @@ LADDER = "protometry.explanations.relevance.rules.settle"
 AMPLIFIED = "protometry.explanations.relevance.propagation.attribute"
 FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protometry.metrics.facts.named"  # per pass
+DRAWN = "protometry.callbacks.forward.untrained_backbone._drawn"  # per pass
 SUMMED, BOXES = "protometry.explanations.summed_maps", "protometry.explanations.summed_maps._boxes"
 PROJECTION = "protometry.callbacks.phases.projection.patch_distances"
 BATCH = {
@@ -204,7 +205,7 @@ def test_waits_of_an_explainer(cuda, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
 def test_waits_of_an_evaluation(cuda, name):
-    """All metrics on a batch of one chunk: six explained forwards, of five units and five times of one."""
+    """All metrics on a batch of one chunk: seven explained forwards, two of five units and five of one."""
     model = built(name, cuda)
     with _disable_current_modes():
         data = tiny_birds(test_size=9)
@@ -221,6 +222,8 @@ def test_waits_of_an_evaluation(cuda, name):
     cuda.mode.allow_non_fake_inputs, cuda.answer = False, 0
     cuda.places.clear()
     engine.on_test_batch_end(run, model, None, fake(batch), 0)
-    once = {FIRST: 1, OWNED: 1} | ({} if name == "ProtoTree" else {NAMED: 1})
-    assert cuda.places == {CHECK: 6, LADDER: 20, AMPLIFIED: 6, FINITE: 1} | once
+    once = {FIRST: 1, OWNED: 1, DRAWN: sum(p.ndim > 1 for p in model.backbone.parameters())} | (
+        {} if name == "ProtoTree" else {NAMED: 1}
+    )
+    assert cuda.places == {CHECK: 7, LADDER: 30, AMPLIFIED: 7, FINITE: 1} | once
     engine.on_test_epoch_end(run, model)
