@@ -57,6 +57,7 @@ class InterpretableModule(LightningModule, ABC):
     actions: ClassVar[tuple[str, ...]] = ()
     tasks: ClassVar[tuple[Task, ...]] = get_args(Task)
     groups: ClassVar[dict[str, str]] = {"backbone": "backbone", "head": "linear"}  # parameter group -> submodule
+    minus_class_token: ClassVar[bool] = False  # whether features are patches minus the class token of a transformer
     class_weights: Tensor | None
     decision_threshold: Tensor | None
 
@@ -99,7 +100,8 @@ class InterpretableModule(LightningModule, ABC):
             )
         self.num_classes, self.num_concepts = num_classes, num_concepts
         self.image_size = (image_size[0], image_size[1])
-        self.backbone: Backbone = build_backbone({"name": "sketch"} if backbone is None else backbone, self.image_size)
+        options = {"name": "sketch"} if backbone is None else backbone
+        self.backbone: Backbone = build_backbone(options, self.image_size, self.minus_class_token)
         self.backbone.geometry(self.image_size)  # refuses images that do not suit it
         plan = self.presets[preset].override(phases or {})
         plan = _with_margin_loss(plan) if multilabel else plan

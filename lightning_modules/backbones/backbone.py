@@ -187,7 +187,9 @@ def longest_path(net: nn.Module) -> list[Layer]:
     ]
 
 
-def build_backbone(options: BackboneOptions | nn.Module, image_size: tuple[int, int] = (224, 224)) -> Backbone:
+def build_backbone(
+    options: BackboneOptions | nn.Module, image_size: tuple[int, int] = (224, 224), minus_class_token: bool = False
+) -> Backbone:
     """Build a backbone, in training mode, from plain data or around a module.
 
     Without weights the initialisation is random and repeats under the same global seed.
@@ -204,6 +206,8 @@ def build_backbone(options: BackboneOptions | nn.Module, image_size: tuple[int, 
             ``normalization`` as in :class:`Normalize`, by default what the weights of the network expect,
             ``"imagenet"`` for modules of your own.
         image_size: ``(H, W)`` pixels, for which transformers are made and modules of your own are checked.
+        minus_class_token: whether features of transformers of timm and torchvision with a class token are their patches
+            minus that token; other features stay as they are.
 
     Raises:
         FileNotFoundError: if the weights cannot be found.
@@ -228,7 +232,7 @@ def build_backbone(options: BackboneOptions | nn.Module, image_size: tuple[int, 
     library, _, its_name = name.partition("/")
     if its_name:
         init_args = options.get("init_args") or {}
-        net, normalization = LIBRARIES[library](its_name, image_size, init_args, weights, until)
+        net, normalization = LIBRARIES[library](its_name, image_size, init_args, weights, until, minus_class_token)
         _finer(net, options)
         channels, *_ = shape_of_features(net, image_size)
         return Backbone(name, net, channels, options.get("normalization", normalization))

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
+from inspect import signature
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -29,6 +30,14 @@ IMAGENET: Statistics = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.2
 _BEHIND = ("avgpool", "adaptive_avg_pool", "mean", "classifier", "fc", "head")  # torchvision's poolings and classifiers
 
 
+class MinusClassToken(nn.Module):
+    """Patches ``(B, D, h, w)`` minus the class token ``(B, D)`` of their image."""
+
+    def forward(self, patches: Tensor, token: Tensor) -> Tensor:
+        """How patches differ from what stands for the whole image."""
+        return patches - token[:, :, None, None]
+
+
 class TimmGrid(nn.Module):
     """A network of timm whose features are a grid ``(B, D, h, w)``.
 
@@ -39,14 +48,18 @@ class TimmGrid(nn.Module):
         model: without classifier, made for images of ``image_size``.
         until: name of an intermediate layer, as in ``model.feature_info``, or of another block in the sequence that
             holds the last of these; what lies behind it is removed.
+        minus_class_token: whether features are patches minus the class token, if there is one.
 
     Raises:
-        ValueError: if there is no such layer, or the tokens cannot be laid out as a grid.
+        ValueError: if there is no such layer, the tokens cannot be laid out as a grid, or the class token cannot be
+            read.
     """
 
     model: Any
 
-    def __init__(self, model: nn.Module, image_size: tuple[int, int], until: str | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, image_size: tuple[int, int], until: str | None = None, minus_class_token: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self.nhwc = getattr(model, "output_fmt", "NCHW") == "NHWC"
@@ -62,6 +75,14 @@ class TimmGrid(nn.Module):
                 f"Expected argument `backbone.name` to be a network whose features are a grid, but timm's "
                 f"{type(model).__name__} has tokens without a place. Choose another network."
             )
+        self.minus: MinusClassToken | None = None
+        if minus_class_token and not self.is_grid and getattr(model, "cls_token", None) is not None:
+            if "return_prefix_tokens" not in signature(self.model.forward_intermediates).parameters:
+                raise ValueError(
+                    "Expected argument `backbone.name` to be a network whose class token can be read, or without one, "
+                    f"but timm's {type(model).__name__} returns its patches alone. Choose a ViT, DeiT, BEiT or EVA."
+                )
+            self.minus = MinusClassToken()
         self.norm = until is None and type(model).__name__ != "Hiera"  # timm applies its norm to pooled features only
 
     def _end_after(self, until: str) -> None:
@@ -88,6 +109,10 @@ class TimmGrid(nn.Module):
             return features.permute(0, 3, 1, 2) if self.nhwc else features
         layers = 1 if self.layer is None else [self.layer]  # 1: the last one
         options = {"norm": self.norm, "output_fmt": "NCHW", "intermediates_only": True}
+        if self.minus is not None:
+            options["return_prefix_tokens"] = True
+            patches, others = self.model.forward_intermediates(images, indices=layers, **options)[-1]
+            return self.minus(patches, others[:, 0])  # type: ignore[no-any-return]
         intermediate: list[Tensor] = self.model.forward_intermediates(images, indices=layers, **options)
         return intermediate[-1]
 
@@ -95,8 +120,9 @@ class TimmGrid(nn.Module):
 class VisionTransformerGrid(nn.Module):
     """A vision transformer of torchvision; its features are the tokens of the patches after the last norm."""
 
-    def __init__(self, model: VisionTransformer) -> None:
+    def __init__(self, model: VisionTransformer, minus_class_token: bool = False) -> None:
         super().__init__()
+        self.minus = MinusClassToken() if minus_class_token else None
         self.conv_proj, self.class_token, self.encoder = model.conv_proj, model.class_token, model.encoder
 
     def forward(self, images: Tensor) -> Tensor:
@@ -105,7 +131,7 @@ class VisionTransformerGrid(nn.Module):
         tokens = patches.flatten(2).transpose(1, 2)
         tokens = self.encoder(torch.cat([self.class_token.expand(len(images), -1, -1), tokens], dim=1))
         features: Tensor = tokens[:, 1:].transpose(1, 2).unflatten(2, patches.shape[2:])
-        return features
+        return features if self.minus is None else self.minus(features, tokens[:, 0])
 
 
 class GraphGrid(nn.Module):
@@ -122,7 +148,12 @@ class GraphGrid(nn.Module):
 
 
 def timm_network(
-    name: str, image_size: tuple[int, int], init_args: Mapping[str, Any], weights: str | None, until: str | None
+    name: str,
+    image_size: tuple[int, int],
+    init_args: Mapping[str, Any],
+    weights: str | None,
+    until: str | None,
+    minus_class_token: bool = False,
 ) -> tuple[nn.Module, Statistics]:
     """A network of timm; transformers, whose number of tokens is fixed, are made for images of ``image_size``."""
     try:
@@ -140,7 +171,7 @@ def timm_network(
         model: Any = timm.create_model(name, pretrained=weights == PRETRAINED, num_classes=0, **{**sized, **init_args})
     statistics = {"mean": list(model.pretrained_cfg["mean"]), "std": list(model.pretrained_cfg["std"])}
     whole = {f"model.{key}" for key in model.state_dict()}
-    net = TimmGrid(model, image_size, until)
+    net = TimmGrid(model, image_size, until, minus_class_token)
     remove_unused(net, image_size)  # norms and poolings of its classifier
     if weights not in (None, PRETRAINED):
         cut = whole - net.state_dict().keys()
@@ -149,7 +180,12 @@ def timm_network(
 
 
 def torchvision_network(
-    name: str, image_size: tuple[int, int], init_args: Mapping[str, Any], weights: str | None, until: str | None
+    name: str,
+    image_size: tuple[int, int],
+    init_args: Mapping[str, Any],
+    weights: str | None,
+    until: str | None,
+    minus_class_token: bool = False,
 ) -> tuple[nn.Module, Statistics]:
     """A classifier of torchvision up to the last operation whose output is a grid, or up to ``until``."""
     names = models.list_models(module=models)
@@ -171,7 +207,7 @@ def torchvision_network(
     prefix = "" if is_transformer else "graph."
     whole = {f"{prefix}{key}" for key in model.state_dict()}
     if is_transformer:
-        net: nn.Module = VisionTransformerGrid(model)
+        net: nn.Module = VisionTransformerGrid(model, minus_class_token)
     else:
         net = GraphGrid(model, _last_grid(model) if until is None else _layer(model, until))
     if weights is not None:

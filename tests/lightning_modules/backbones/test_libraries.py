@@ -7,10 +7,11 @@ import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from torchvision.models import get_model
+from torchvision.models import VisionTransformer, get_model
 
 from protometry.lightning_modules import ProtoPNet, load_model
 from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.backbones.libraries import VisionTransformerGrid
 from protometry.lightning_modules.backbones.output import shape_of_features
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
 from protometry.lightning_modules.backbones.sections import backbone_sections
@@ -138,6 +139,42 @@ def test_sections_of_a_vision_transformer():
         "backbone": "model.blocks.3.norm1.weight",
         "backbone_last": "model.blocks.5.norm1.weight",
     }
+
+
+@pytest.mark.parametrize("until", [None, "blocks.3"])
+def test_patches_minus_the_class_token(until):
+    """The first of the five tokens before the patches of a ViT with registers."""
+    options = {"name": "timm/test_vit", "init_args": {"reg_tokens": 4}, "until": until}
+    torch.manual_seed(0)
+    net = build_backbone(options, (64, 48), minus_class_token=True).net.eval()
+    images = torch.rand(2, 3, 64, 48)
+    tokens = net.model.forward_features(images)  # what lies behind `until` is removed
+    expected = (tokens[:, 5:] - tokens[:, :1]).transpose(1, 2).unflatten(2, (4, 3))
+    assert torch.equal(net(images), expected)
+
+
+def test_patches_minus_the_class_token_of_torchvision():
+    torch.manual_seed(0)
+    model = VisionTransformer(image_size=32, patch_size=8, num_layers=1, num_heads=2, hidden_dim=8, mlp_dim=8)
+    plain, minus = (VisionTransformerGrid(model, less).eval() for less in (False, True))
+    seen = []
+    model.encoder.register_forward_hook(lambda module, args, output: seen.append(output))
+    images = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(minus(images), plain(images) - seen[0][:, 0, :, None, None])
+
+
+def test_without_a_class_token_features_stay_as_they_are():
+    """And where it cannot be read, the network is refused."""
+    options = {"name": "timm/test_vit", "init_args": {"class_token": False, "global_pool": "avg"}}
+    for name in (options, {"name": "timm/test_convnext"}, {"name": "sketch"}):
+        nets = []
+        for minus in (False, True):
+            torch.manual_seed(0)
+            nets.append(build_backbone(name, (64, 64), minus_class_token=minus).eval())
+        images = torch.rand(1, 3, 64, 64)
+        assert torch.equal(nets[0](images), nets[1](images))
+    with pytest.raises(ValueError, match="whose class token can be read, or without one, but timm's Cait returns"):
+        build_backbone({"name": "timm/cait_xxs24_224", "init_args": {"depth": 1}}, (64, 64), minus_class_token=True)
 
 
 # -- output stride -----------------------------------------------------------------------------------------------------
