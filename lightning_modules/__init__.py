@@ -13,6 +13,7 @@ from protometry.lightning_modules.posthoc_cbm import PosthocCBM
 from protometry.lightning_modules.protopnet import ProtoPNet
 from protometry.lightning_modules.protopool import ProtoPool
 from protometry.lightning_modules.prototree import ProtoTree
+from protometry.lightning_modules.protovit import ProtoViT
 from protometry.lightning_modules.qpm import QPM
 from protometry.lightning_modules.released import load_released
 from protometry.lightning_modules.st_protopnet import STProtoPNet
@@ -32,6 +33,7 @@ __all__ = [
     "ProtoPNet",
     "ProtoPool",
     "ProtoTree",
+    "ProtoViT",
     "STProtoPNet",
     "TesNet",
     "load_model",

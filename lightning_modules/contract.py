@@ -21,7 +21,7 @@ from protometry.lightning_modules.heads.tree import SoftTree
 from protometry.lightning_modules.phases import HeadSpec, PhasePlan
 
 UnitKind = Literal["prototype", "concept", "feature", "class"]
-Pool = Literal["max", "mean", "focal"]
+Pool = Literal["max", "mean", "focal", "sum"]
 Comparison = Literal["distance", "projection"]
 Values = Literal["binary", "percentiles"]
 LeftOut = Literal[
@@ -44,7 +44,8 @@ class ModelOutput:
         cells: ``(B, U, P)`` int64, the flat cells (row·w + column) that the P parts of each unit were found in, the
             nearest ones for places between cells; None if units have one part, which is found where their map is
             largest (everywhere if their pool is a mean), and in training. The largest value of a map is then at the
-            cell that the parts lie around, which is where metrics of places look.
+            cell that the parts lie around, or at that of the part that adds most to a sum, which is where metrics of
+            places look.
     """
 
     logits: Tensor
@@ -62,7 +63,7 @@ torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.Mo
 class SourceTable:
     """Where each unit was projected from; the identity of a source is ``(sample_key, row, col)``.
 
-    Of units with several parts it is the cell that the parts lie around.
+    Of units with several parts it is the cell that the parts lie around, or that of the part found first.
 
     Args:
         sample_key: ``(U,)`` int64, -1 where the unit has no source.

@@ -262,6 +262,25 @@ def part_orthogonality(parts: Tensor) -> Tensor:
     return size
 
 
+def coherence(parts: Tensor, openness: Tensor) -> Tensor:
+    """How unlike the parts of a prototype are: the largest cosine distance of two parts that count, mean of prototypes.
+
+    Source: Ma et al. 2024 (ProtoViT), coherence loss: mean over u of max_ij (1 - cos(p_ui, p_uj)) σ_ui σ_uj.
+
+    Args:
+        parts: ``(U, P, D)`` float, p.
+        openness: ``(U, P)`` float in [0, 1], σ, how much a part counts.
+
+    Example:
+        >>> parts = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])
+        >>> coherence(parts, torch.tensor([[1.0, 1.0, 0.0]])).item()
+        1.0
+    """
+    unit = F.normalize(parts.float(), dim=2)
+    distances = (1 - unit @ unit.mT) * openness[:, :, None] * openness[:, None]
+    return distances.amax(dim=(1, 2)).mean()
+
+
 def alignment(first: Tensor, second: Tensor) -> Tensor:
     """The disagreement of corresponding cells of two views.
 

@@ -53,6 +53,11 @@ DEFORMABLE = {  # five epochs in four phases
     "hidden": 8,
     "phases": "{joint: {epochs: 2}, settle: {epochs: 1}}",
 }
+PROTOVIT = {  # five epochs in four phases
+    "prototypes_per_class": 2,
+    "preset": "original",
+    "phases": "{warm: {epochs: 1}, joint: {epochs: 2}, slots: {epochs: 1}, last: {epochs: 1}}",
+}
 PROTOTREE = {  # four epochs in three phases, with projections, then pruning
     "depth": 4,
     "prototype_channels": 8,
@@ -76,6 +81,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "PosthocCBM": {"preset": "hybrid", "phases": "{residual: {epochs: 2}}", "positives": 10, "negatives": 10},
     "ProtoPool": PROTOPOOL,
     "ProtoTree": PROTOTREE,
+    "ProtoViT": PROTOVIT,
     "QPM": {"num_features": 12, "features_per_class": 3, "phases": "{dense: {epochs: 2}, finetune: {epochs: 2}}"},
     "STProtoPNet": TESNET,
     "TesNet": TESNET,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from lightning import LightningModule, Trainer
@@ -24,6 +24,15 @@ from protometry.lightning_modules.contract import Projectable, SourceTable
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
+
+
+@runtime_checkable
+class MatchesParts(Projectable, Protocol):
+    """A projectable model that seeks each part of a unit in a cell of its own, whose first D channels it may become."""
+
+    def part_cells(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
+        """``(B, U, P)`` int64, the cells of the parts of every unit, or of n ``units`` (B, n) per image."""
+        ...
 
 
 @dataclass
@@ -67,14 +76,15 @@ class NearestPatches:
         for _ in range(min(len(self.distance), len(near))):
             best = near.amin(dim=0)
             row = torch.where(near == best, batch.keys[:, None], LARGEST).argmin(dim=0)
-            cell = batch.cell[row, unit]
+            parts = batch.latent.flatten(2)[row[:, None], :, batch.parts[row, unit]]  # (U, P, D), of P·D if all in one
+            parts = parts[..., : self.patch.shape[2] // parts.shape[1]]
             nearest = NearestPatches(
                 distance=best,
                 sample_key=batch.keys[row].where(torch.isfinite(best), LARGEST),
-                cell=cell,
+                cell=batch.cell[row, unit],
                 label=batch.labels[row],
                 own=batch.allowed[row, unit],
-                patch=batch.latent.flatten(2)[row, :, cell].to(self.patch),
+                patch=parts.flatten(1).to(self.patch),
             )
             candidates.append(NearestPatches(**{name: values[None] for name, values in vars(nearest).items()}))
             near = near.scatter(0, row[None], torch.inf)
@@ -187,6 +197,7 @@ class PatchDistances:
     latent: Tensor  # (B, D, h, w)
     near: Tensor  # (B, U), exact; inf for units that were not compared
     cell: Tensor  # (B, U) int64, of the nearest patch, the first on ties
+    parts: Tensor  # (B, U, P) int64, the cells that the parts of this patch lie in; (B, U, 1) if all are in one
     allowed: Tensor  # (B, U) bool
     keys: Tensor  # (B,) int64
     labels: Tensor  # (B,) int64
@@ -217,10 +228,13 @@ def patch_distances(
                 f"{', '.join(batch['sample_id'])}. Training has diverged."
             )
         near, cell = distances.flatten(2).min(dim=2)
+        parts = module.part_cells(latent, units) if isinstance(module, MatchesParts) else cell[:, :, None]
         if units is not None:
             near = near.new_full(allowed.shape, torch.inf).scatter_(1, units, near)
             cell = cell.new_zeros(allowed.shape).scatter_(1, units, cell)
-        yield PatchDistances(latent, near, cell, allowed, keys, labels)
+            places = units[:, :, None].expand_as(parts)
+            parts = parts.new_zeros(*allowed.shape, parts.shape[2]).scatter_(1, places, parts)
+        yield PatchDistances(latent, near, cell, parts, allowed, keys, labels)
 
 
 @torch.no_grad()

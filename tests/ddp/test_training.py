@@ -222,6 +222,7 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
         pytest.param("ProtoPool", [], 10, 20, id="ProtoPool"),
         pytest.param("ProtoPool", MULTILABEL, 10, 20, id="ProtoPool multilabel"),
         pytest.param("ProtoTree", [], 10, 16, id="ProtoTree"),
+        pytest.param("ProtoViT", [], 14, 20, id="ProtoViT"),  # stopped while slots are trained
         pytest.param("BagNet", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="BagNet"),
         pytest.param("Classifier", ["--model.phases={train: {epochs: 2}}"], 6, 8, id="Classifier"),
         # stopped once the percentiles are stored

@@ -26,6 +26,7 @@ from protometry.lightning_modules import (
     ProtoPNet,
     ProtoPool,
     ProtoTree,
+    ProtoViT,
     STProtoPNet,
     TesNet,
 )
@@ -96,6 +97,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
     "DeformableProtoPNet": partial(DeformableProtoPNet, prototypes_per_class=2, hidden=8),
+    "ProtoViT": partial(ProtoViT, prototypes_per_class=2, parts=3),
     "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
     "ProtoTree": tiny_prototree,
     "TesNet": partial(TesNet, prototypes_per_class=2, prototype_channels=8),

@@ -236,7 +236,7 @@ class ContractTest:
     def test_scores_are_the_pooled_maps(self, any_model):
         output, table = output_of(any_model, images()), any_model.units()
         peak, mean = output.maps.amax((2, 3)), output.maps.mean((2, 3))
-        pooled = {"max": peak, "mean": mean, "focal": peak - mean}[table.pool]
+        pooled = {"max": peak, "mean": mean, "focal": peak - mean, "sum": output.maps.sum((2, 3))}[table.pool]
         given = output.extras.get("pooled", output.scores)
         same(given[:, table.active], pooled[:, table.active], output.maps[0, 0].numel(), "scores")
 

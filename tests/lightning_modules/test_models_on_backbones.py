@@ -27,7 +27,7 @@ BACKBONES = {
     "own": {"class_path": "tests.lightning_modules.backbones.test_libraries.Patches", "init_args": {"width": 24}},
 }
 NAMES = ["ProtoPNet", "ProtoPool", "ProtoTree", "Classifier", "ConceptBottleneck", "CEM", "PIPNet", "PosthocCBM", "QPM"]
-NAMES += ["LabelFreeCBM", "DeformableProtoPNet"]
+NAMES += ["LabelFreeCBM", "DeformableProtoPNet", "ProtoViT"]
 
 
 @pytest.mark.slow
