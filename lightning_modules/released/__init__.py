@@ -10,7 +10,8 @@ from protometry.lightning_modules.pipnet import PIPNet
 from protometry.lightning_modules.protopnet import ProtoPNet
 from protometry.lightning_modules.protopool import ProtoPool
 from protometry.lightning_modules.prototree import ProtoTree
-from protometry.lightning_modules.released import pipnet, protopnet, protopool, prototree
+from protometry.lightning_modules.protovit import ProtoViT
+from protometry.lightning_modules.released import pipnet, protopnet, protopool, prototree, protovit
 from protometry.lightning_modules.released.format import Format
 from protometry.lightning_modules.released.load import load_in_format
 
@@ -19,6 +20,7 @@ FORMATS: dict[type[InterpretableModule], Format] = {
     ProtoPool: protopool.FORMAT,
     PIPNet: pipnet.FORMAT,
     ProtoTree: prototree.FORMAT,
+    ProtoViT: protovit.FORMAT,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+import timm
 import torch
 from torch import Tensor, nn
 from torchvision import models
@@ -88,6 +89,39 @@ class PrototypeChooser(nn.Module):
         focal = log_similarity(result.amin(dim=2)) - log_similarity(result.mean(dim=2))
         slots = focal[:, self.proto_presence.argmax(dim=1)]  # (B, K, S)
         return slots.sum(dim=2) if isinstance(self.last_layer, nn.Identity) else self.last_layer(slots.flatten(1))
+
+
+class ProtoViT(nn.Module):
+    """Ma et al. 2024 after its projection, which sets parts that are switched off to 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = timm.create_model("test_vit", img_size=SIZE, num_classes=0)
+        self.prototype_vectors = nn.Parameter(torch.rand(2 * K, 64, 3))
+        self.patch_select = nn.Parameter(torch.full((1, 2 * K, 3), 200.0))
+        self.patch_select.data[0, 5, 1] = -200  # the other parts of this prototype have positive similarities
+        self.prototype_vectors.data[5, :, 1] = 0
+        self.ones = nn.Parameter(torch.ones(2 * K, 64, 3), requires_grad=False)
+        self.last_layer = nn.Linear(2 * K, K, bias=False)
+        self.temp, self.radius = 100, 1
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.features.forward_features(images)
+        cells = nn.functional.normalize(tokens[:, 1:] - tokens[:, :1], dim=2)
+        parts = nn.functional.normalize(self.prototype_vectors, dim=1)
+        scores = [torch.stack([self.score(c @ p, k) for k, p in enumerate(parts)]) for c in cells]
+        return self.last_layer(torch.stack(scores))
+
+    def score(self, cosines: Tensor, prototype: int) -> Tensor:
+        """Of the cosines (h·w, P) of a prototype."""
+        slots, free, near, found = (100 * self.patch_select[0, prototype]).sigmoid(), set(range(16)), set(range(16)), {}
+        while len(found) < len(slots):
+            pairs = [(cosines[c, p], c, p) for c in free & near for p in range(len(slots)) if p not in found]
+            found_value, cell, part = max(pairs)
+            found[part] = found_value
+            free.remove(cell)
+            near = {c for c in range(16) if max(abs(c // 4 - cell // 4), abs(c % 4 - cell % 4)) <= 1}
+        return sum(slots[p] * value for p, value in found.items()) * len(slots) / slots.sum()
 
 
 class NonNegLinear(nn.Module):

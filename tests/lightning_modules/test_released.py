@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms.functional import normalize
 
 from protometry.callbacks import state_hash
-from protometry.lightning_modules import BagNet, PIPNet, ProtoPNet, ProtoPool, ProtoTree, load_released
+from protometry.lightning_modules import BagNet, PIPNet, ProtoPNet, ProtoPool, ProtoTree, ProtoViT, load_released
 from protometry.lightning_modules.heads.tree import LEFT, RIGHT, SOFT
 from protometry.lightning_modules.released import FORMATS
 from tests.lightning_modules import released_models as theirs
@@ -22,6 +22,7 @@ SIZES = {
     ProtoPool: {"num_prototypes": 20, "slots_per_class": 2, "prototype_channels": 6, "focal": "distance"},
     PIPNet: {"num_features": 9},
     ProtoTree: {"depth": 3, "prototype_channels": 6},
+    ProtoViT: {"prototypes_per_class": 2, "parts": 3},
 }
 REDUCED = {"backbone": {"name": "resnet18", "strides": "reduced"}}
 RELEASED = {
@@ -42,6 +43,7 @@ RELEASED = {
     "ProtoTree": (ProtoTree, theirs.ProtoTree, {}),
     "ProtoTree pruned": (ProtoTree, partial(theirs.ProtoTree, cut={3, 6, 7, 14}), {}),
     "ProtoTree of sums": (ProtoTree, partial(theirs.ProtoTree, kontschieder=True), {}),
+    "ProtoViT": (ProtoViT, theirs.ProtoViT, {"backbone": {"name": "timm/test_vit", "normalization": "imagenet"}}),
 }  # fmt: skip
 
 
@@ -202,5 +204,7 @@ def test_other_files_and_models_are_refused():
     assert "got the keys ['epoch']" in error_of(ProtoPNet, "epoch.pth", **SKETCH)
     torch.save([1], "list.pth")
     assert "got a list" in error_of(ProtoPNet, "list.pth", **SKETCH)
-    with pytest.raises(ValueError, match="to be one of ProtoPNet, ProtoPool, PIPNet, ProtoTree, but got BagNet"):
+    with pytest.raises(
+        ValueError, match="to be one of ProtoPNet, ProtoPool, PIPNet, ProtoTree, ProtoViT, but got BagNet"
+    ):
         load_released(BagNet(num_classes=2, image_size=(33, 33)), "epoch.pth")
