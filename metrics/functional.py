@@ -49,6 +49,7 @@ from protometry.metrics.concepts.corrections import group_uncertainty, intervent
 from protometry.metrics.concepts.existence import concept_existence, concept_existence_baselines
 from protometry.metrics.concepts.global_importance import concept_global_importance
 from protometry.metrics.concepts.intervention import intervention_curve
+from protometry.metrics.concepts.leakage import mutual_information
 from protometry.metrics.concepts.location import concept_location
 from protometry.metrics.concepts.maps import concept_activation_maps
 from protometry.metrics.concepts.part_overlap import concept_mask_intersection_over_union

@@ -15,6 +15,7 @@ from protometry.metrics.concepts.calibration_error import CALIBRATION_ERROR, Con
 from protometry.metrics.concepts.existence import ConceptExistence, Subset, existence_entry
 from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
 from protometry.metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
+from protometry.metrics.concepts.leakage import LEAKAGE, ConceptTaskLeakage, InterconceptLeakage
 from protometry.metrics.concepts.location import ConceptLocation, location_entry
 from protometry.metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
 from protometry.metrics.concepts.ranked_concepts import Order, Ranking
@@ -31,6 +32,8 @@ __all__ = [
     "ConceptGlobalImportance",
     "ConceptLocation",
     "ConceptMaskIntersectionOverUnion",
+    "ConceptTaskLeakage",
+    "InterconceptLeakage",
     "InterventionArea",
     "InterventionFinal",
     "ResidualShare",
@@ -73,7 +76,7 @@ _PREDICTED: dict[str, Need] = {
 FAMILY = Family(
     "concepts",
     "Are concepts correct, present in the image, at the right place, and used by the right classes?",
-    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, RESIDUAL_SHARE),
+    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, *LEAKAGE, RESIDUAL_SHARE),
     {
         **_PREDICTED,
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,

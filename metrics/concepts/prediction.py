@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,6 +61,6 @@ class ConceptPrediction(ItemMean):
         return {"majority": float(baseline.nanmean())}
 
 
-def build(facts: Facts, kind: type[ConceptPrediction]) -> ConceptPrediction:
+def build(facts: Facts, kind: Callable[..., ConceptPrediction], **options: Any) -> ConceptPrediction:
     """One of them, for the units of a model."""
-    return kind(facts.units.concepts, len(facts.tables.concept_to_group), facts.active)
+    return kind(facts.units.concepts, len(facts.tables.concept_to_group), facts.active, **options)

@@ -129,7 +129,7 @@ REFUSED = [
     ],
     *[
         ("probabilities` to hold values from 0 to 1", lambda kind=kind, p=p: kind(IDS, 3).update(p * COUNTS, FLAGS))
-        for kind in (m.ConceptAccuracy, m.ConceptCalibrationError)
+        for kind in (m.ConceptAccuracy, m.ConceptCalibrationError, m.InterconceptLeakage)
         for p in (1.5, -0.1)
     ],
     # contrastivity

@@ -171,6 +171,7 @@ def test_a_refused_batch_leaves_nothing_behind(name):
         (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"ranking": "size"}),
         (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"order": "size"}),
         (partial(metrics.ConceptCalibrationError, torch.arange(UNITS), UNITS), {"bins": 0}),
+        (partial(metrics.ConceptTaskLeakage, torch.arange(UNITS), UNITS), {"num_classes": 0}),
     ],
 )
 def test_an_option_that_means_nothing_is_refused_by_the_first_batch_at_the_latest(build, option):
