@@ -13,6 +13,7 @@ from torch import Tensor
 from protometry.datamodules.transforms.placement import Placement, box_on_photo
 from protometry.explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from protometry.explanations.choice import description, supporting
+from protometry.explanations.unit_names import concept_name, unit_name
 from protometry.explanations.unit_view import part_boxes, part_in, same_places
 from protometry.explanations.views import Box, draw_numbered, fit, scaled_box, to_image
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
@@ -149,16 +150,11 @@ class ExplainedModel:
 
     def unit_name(self, unit: int) -> str:
         """What a unit is called: the concept or class it stands for, else its kind and number."""
-        if self.units.kind == "class":
-            return self.class_names[unit]
-        return self.concept_name(unit) or f"{self.units.kind} {unit}"
+        return unit_name(self.units, unit, self.class_names, self.concept_names)
 
     def concept_name(self, unit: int) -> str | None:
         """The concept that a unit stands for; None without one, or if the names of the concepts are unknown."""
-        if self.units.names is not None:
-            return self.units.names[unit]
-        concept = -1 if self.units.concepts is None else int(self.units.concepts[unit])
-        return self.concept_names[concept] if 0 <= concept < len(self.concept_names) else None
+        return concept_name(self.units, unit, self.concept_names)
 
     def named(self, classes: Sequence[int]) -> str:
         """The names of classes, "nothing" without any."""

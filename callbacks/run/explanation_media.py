@@ -19,6 +19,7 @@ from protometry.callbacks.run.loggers import log_images
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of, phase_of
 from protometry.explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
 from protometry.explanations.decision import against_others
+from protometry.explanations.unit_names import unit_name
 from protometry.explanations.unit_view import same_places
 from protometry.explanations.views import png, sheet
 from protometry.lightning_modules.contract import InterpretableModel
@@ -69,7 +70,7 @@ class ExplanationMedia(Callback):
 
     def _show_images(self, trainer: Trainer, module: LightningModule) -> None:
         datamodule, model = datamodule_of(trainer), model_of(module)
-        units, names = model.units(), datamodule.class_names
+        units, names, concepts = model.units(), datamodule.class_names, datamodule.tables.concept_names
         if not units.active.any():  # such as a tree that is pruned to a leaf
             return
         samples = datamodule.excerpt("val" if datamodule.has_validation else "projection", self.images)
@@ -88,8 +89,8 @@ class ExplanationMedia(Callback):
                     total = sum(strongest.contributions[each] for each in (index, *same))
                     view = unit_view(sample["image"], maps[index], TILE)
                     more = f" + {len(same)} at the same place" if same else ""
-                    caption = f"unit {strongest.units[index]}{more}: contribution {total:+.2g}"
-                    tiles.append(unit_tile(view, caption, view.legend))
+                    name = unit_name(units, strongest.units[index], names, concepts)
+                    tiles.append(unit_tile(view, f"{name}{more}: contribution {total:+.2g}", view.legend))
                 labels = sample["labels"].nonzero().flatten() if "labels" in sample else sample["label"].view(1)
                 true, predicted = ", ".join(names[label] for label in labels.tolist()), names[strongest.label]
                 groups.append((f"{sample['sample_id']}: {true}, taken for {predicted}", tiles))
@@ -97,12 +98,12 @@ class ExplanationMedia(Callback):
 
     def _show_units(self, trainer: Trainer, module: LightningModule) -> None:
         model, datamodule = model_of(module), datamodule_of(trainer)
-        table = model.units()
+        table, classes = model.units(), datamodule.class_names
         chosen = torch.linspace(0, len(table.active) - 1, min(self.units, len(table.active))).round().long()
         chosen = chosen[table.active.cpu()[chosen]]
         if not len(chosen):
             return
-        excerpt = datamodule.excerpt("projection", max(FEWEST, len(datamodule.class_names)))
+        excerpt = datamodule.excerpt("projection", max(FEWEST, len(classes)))
         samples = [excerpt[index] for index in range(len(excerpt))]
         largest, row = best_images(module, [sample["image"] for sample in samples], chosen)
         images, keys = (torch.stack([samples[index][name] for index in row]) for name in ("image", "sample_key"))
@@ -110,8 +111,9 @@ class ExplanationMedia(Callback):
         with evaluation_mode(module):
             views = unit_views(_explainer(trainer, model), model, images, chosen[:, None], TILE, keys)
             for unit, value, (view,) in zip(chosen.tolist(), largest.tolist(), views, strict=True):
-                label = int(table.owner[unit].int().argmax())
-                name = f"unit {unit} · {datamodule.class_names[label]}"
+                name = unit_name(table, unit, classes, datamodule.tables.concept_names)
+                if table.kind not in ("concept", "class"):
+                    name += f" · {classes[int(table.owner[unit].int().argmax())]}"
                 tiles.append(unit_tile(view, name, f"largest value {value:.3g}, {view.legend}"))
         phase, epoch = phase_of(trainer, module).name, trainer.current_epoch + 1
         title = f"end of epoch {epoch}, phase {phase}: where {len(tiles)} units are largest"
