@@ -18,11 +18,11 @@ def backbone_parameters(model: InterpretableModel) -> list[nn.Parameter]:
 
 
 class UntrainedBackbone:
-    """Within a ``with`` block, all layers of a model's backbone are as before training; afterwards as they were.
+    """Within a ``with`` block, all layers of a model's backbone have random weights; afterwards they have their own.
 
     Weights are normal with variance 2 / fan-in (He et al. 2015), scales 1 and biases 0, and running means and variances
-    of normalisation layers 0 and 1. Tensors change places with others, so that a model comes back bit for bit. They are
-    drawn on the CPU: every device and process gets the same.
+    of normalisation layers 0 and 1. They are drawn on the CPU, alike on every device and in every process. Tensors are
+    exchanged, so that the model is the same bit for bit afterwards.
 
     Args:
         seed: of the weights.
@@ -55,6 +55,6 @@ class UntrainedBackbone:
 
 def _drawn(name: str, parameter: Tensor, generator: torch.Generator) -> Tensor:
     if parameter.ndim < 2:
-        return torch.full_like(parameter, 0.0 if name == "bias" else 1.0).detach()
+        return torch.full_like(parameter, 0.0 if name.endswith("bias") else 1.0).detach()
     deviation = math.sqrt(2 / parameter[0].numel())
     return (deviation * torch.randn(parameter.shape, generator=generator)).to(parameter.detach())

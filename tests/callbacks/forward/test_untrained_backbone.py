@@ -1,4 +1,4 @@
-"""A backbone is as before training within a ``with`` block, and as it was afterwards."""
+"""A backbone has random weights within a ``with`` block, and its own afterwards."""
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ def changed(one, other):
 def model():
     torch.manual_seed(0)
     model = MODELS["ProtoPNet"](num_classes=4, image_size=(32, 32)).eval()
+    model.backbone.attention = nn.MultiheadAttention(4, 1)
     for tensor in (*model.backbone.parameters(), *model.backbone.buffers()):
         if tensor.is_floating_point():
             nn.init.uniform_(tensor, 0.5, 1)
@@ -43,6 +44,7 @@ def test_all_of_the_backbone_and_nothing_else_is_drawn_again(model):
             assert not state["bias"].any()
             assert not state["running_mean"].any()
             assert (inside[f"backbone.{name}.running_var"] == 1).all()
+    assert not inside["backbone.attention.in_proj_bias"].any()
     for seed, same in ((1, True), (2, False)):
         with UntrainedBackbone(model, seed):
             assert (changed(inside, tensors(model)) == set()) == same
