@@ -52,7 +52,7 @@ def _original() -> PhasePlan:
 
 
 def _with_slots(plan: PhasePlan) -> PhasePlan:
-    """A plan of ours whose slots are trained before its last phase, in place of all phases before."""
+    """One of our plans, but slots are trained in a phase of their own before the last one and in no other."""
     changed = plan.override({phase.name: {"trainable": {"slots": None}} for phase in plan.phases[:-1]})
     slots = Phase("slots", 2, {"slots": 2e-3}, SLOT_LOSSES, bn="eval", optimizer=OptimizerSpec("AdamW"))
     return PhasePlan((*changed.phases[:-1], slots, changed.phases[-1]))

@@ -54,7 +54,7 @@ class Removal(View):
         return self._of_units(outputs.scores.view(len(images.keys), count, -1))
 
     def _of_units(self, scores: Tensor) -> Tensor:
-        """``(B, k)`` scores of the top units on images of their own ``(B, k, U)`` or on the same ``(B, 1, U)``."""
+        """``(B, k)`` scores of the top units, each on an image of its own ``(B, k, U)`` or all on one ``(B, 1, U)``."""
         ids = self.clean.unit_ids
         own = scores.expand(-1, ids.shape[1], -1).gather(2, ids.clamp(min=0)[:, :, None]).squeeze(2)
         return own.masked_fill(ids < 0, torch.nan)
