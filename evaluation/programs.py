@@ -53,6 +53,10 @@ def write_program(model: Any, file: Path, kind: ProgramFormat) -> None:
         except ImportError as error:
             raise ValueError('Expected ONNX to be installed: `pip install "protometry[onnx]"`.') from error
         names: dict[str, Any] = {"input_names": ["images"], "output_names": list(OUTPUTS)}
-        program: Any = torch.onnx.export(exported, (images,), dynamo=True, external_data=False, verbose=False, **names)
+        with warnings.catch_warnings():  # about exponentials that overflow in its sigmoid, whose limit it takes
+            warnings.filterwarnings("ignore", category=RuntimeWarning, module="onnx")
+            program: Any = torch.onnx.export(
+                exported, (images,), dynamo=True, external_data=False, verbose=False, **names
+            )
         program.save(content)
     write_atomic(file, content.getvalue())
