@@ -13,7 +13,7 @@ from protometry.metrics.suite import ENTRIES, FAMILIES
 from protometry.reports.html.contents import Contents
 from protometry.reports.html.site import Site
 from protometry.reports.markdown import interval, number, printed_unit
-from protometry.reports.results.metrics_json import without_images
+from protometry.reports.results.metrics_json import with_baselines, without_images
 
 LINKED = 3  # images on either end
 BETTER = {True: "higher", False: "lower", None: ""}
@@ -30,6 +30,7 @@ class MetricRow:
         value: printed with its unit, or why it is undefined.
         interval: printed, empty without one.
         lacking: how many classes have no image, in words, or empty.
+        compared: baselines of the value and its lifts over them, each printed with its interval.
         control: the value of random maps, printed; empty where there is none, or it is the same.
     """
 
@@ -40,6 +41,7 @@ class MetricRow:
     interval: str
     count: int
     lacking: str
+    compared: list[str]
     control: str
     better: str
     best: Ends
@@ -77,11 +79,22 @@ def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str)
         interval=interval(low, high, unit),
         count=entry["n"],
         lacking=without_images(entry),
+        compared=_compared(key, entry),
         control="" if control is None or control.value == value else _printed(control.value, unit),
         better=BETTER[entry["higher_is_better"]],
         best=best,
         worst=worst,
     )
+
+
+def _compared(key: str, entry: Mapping[str, Any]) -> list[str]:
+    """Baselines of a metric and its lifts over them, each with its interval."""
+    lines = []
+    for name, row in list(with_baselines({key: entry}).items())[1:]:
+        low, high = row["ci95"]
+        bounds = interval(low, high, row["unit"])
+        lines.append(f"{name.removeprefix(f'{key}, ')}: {_printed(row['value'], row['unit'])} {bounds}".strip())
+    return lines
 
 
 def _printed(value: float | None, unit: str) -> str:

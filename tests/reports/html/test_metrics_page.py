@@ -16,8 +16,9 @@ from tests.reports.evaluated import content, entry, evaluation_files, write_run
 
 
 def test_what_is_shown_of_a_metric():
+    lift = {"lift_over_chance": 0.1, "lift_over_chance_low": -0.1, "lift_over_chance_high": 0.3}
     measured = {
-        "continuity/psc": entry(0.25, higher=False),
+        "continuity/psc": entry(0.25, higher=False) | lift,
         "continuity/of_a_user": entry(None, unit="", higher=None) | {"reason": "no pair"},
         "own/size": entry(2.0, unit="cells") | {"averaged_over": "label", "without_images": 2},
     }
@@ -33,6 +34,7 @@ def test_what_is_shown_of_a_metric():
     assert (psc.key, psc.question) == ("psc", ENTRIES["continuity/psc"].words.question)
     assert (psc.name, unknown.name) == ("Prototype similarity change", "of_a_user")
     assert (psc.value, psc.better, psc.interval) == ("25.00 %", "lower", "")
+    assert (psc.compared, size.compared) == (["over chance: 10.00 % [-10.00, 30.00]"], [])
     assert (psc.control, unknown.control, size.control) == ("20.00 %", "", "")  # the last is the same
     assert (psc.best[0], psc.worst[0]) == (("a", "a.html"), ("b", "b.html"))
     assert (size.best[0], size.worst[0]) == (("b", "b.html"), ("a", "a.html"))
