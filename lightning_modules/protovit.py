@@ -216,7 +216,8 @@ class ProtoViT(ClassPrototypes):
         if rows * columns < parts:
             raise ValueError(
                 f"Expected argument `parts` to be at most {rows * columns}, the cells that a corner of the grid "
-                f"{self.geometry.grid} has within `radius` {radius}, itself included, but got {parts}."
+                f"{self.geometry.grid} has within `radius` {radius}, itself included, but got {parts}. "
+                "More cells need a larger `image_size` or `radius`."
             )
         self.parts, self.radius = parts, radius
         units = prototypes_per_class * self.num_classes
