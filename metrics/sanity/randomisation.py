@@ -117,6 +117,7 @@ class RandomisedSimilarity(RandomisedRankCorrelation):
     """Mean structural similarity of maps with those of a randomised backbone (lower is better)."""
 
     unit = "similarity"
+    value_range = (-1.0, 1.0)
     kernel = staticmethod(map_structural_similarity)
 
 
