@@ -184,7 +184,7 @@ def shifted_maps(maps: Tensor, sample_ids: Tensor, seed: int = 0) -> Tensor:
         seed: of the distances, which are uniform from 0 to H - 1 and W - 1, by :func:`keyed_uniform`.
 
     Example:
-        >>> shifted_maps(torch.arange(6.0).view(1, 1, 2, 3), torch.tensor([7]))
+        >>> shifted_maps(torch.arange(6.0).view(1, 1, 2, 3), torch.tensor([2]))
         tensor([[[[3., 4., 5.],
                   [0., 1., 2.]]]])
     """
