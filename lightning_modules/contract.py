@@ -43,9 +43,9 @@ class ModelOutput:
             scores, see :func:`logits_of`.
         cells: ``(B, U, P)`` int64, the flat cells (row·w + column) that the P parts of each unit were found in, the
             nearest ones for places between cells; None if units have one part, which is found where their map is
-            largest (everywhere if their pool is a mean), and in training. The largest value of a map is then at the
-            cell that the parts lie around, or at that of the part that adds most to a sum, which is where metrics of
-            places look.
+            largest (everywhere if their pool is a mean), and in training. The map of a unit with several parts is
+            largest at the cell around which they lie or, if its pool is a sum, at the part that adds most. Metrics of
+            places look there.
     """
 
     logits: Tensor
@@ -63,7 +63,7 @@ torch.export.register_dataclass(ModelOutput, serialized_type_name="protometry.Mo
 class SourceTable:
     """Where each unit was projected from; the identity of a source is ``(sample_key, row, col)``.
 
-    Of units with several parts it is the cell that the parts lie around, or that of the part found first.
+    For units with several parts, this is the cell around which they lie or, in ProtoViT, the cell of the first part.
 
     Args:
         sample_key: ``(U,)`` int64, -1 where the unit has no source.

@@ -28,7 +28,7 @@ CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units 
 
 @runtime_checkable
 class MatchesParts(Projectable, Protocol):
-    """A projectable model whose units have P parts of D channels, each of which becomes those of a cell of its own."""
+    """A projectable model whose units have P parts of D channels, each projected onto a cell of its own."""
 
     def part_cells(self, latent: Tensor, units: Tensor | None = None) -> Tensor:
         """``(B, U, P)`` int64, the cells of the parts of every unit, or of n ``units`` (B, n) per image."""

@@ -112,7 +112,8 @@ class TimmGrid(nn.Module):
         if self.minus is not None:
             options["return_prefix_tokens"] = True
             patches, others = self.model.forward_intermediates(images, indices=layers, **options)[-1]
-            return self.minus(patches, others[:, 0])  # type: ignore[no-any-return]
+            difference: Tensor = self.minus(patches, others[:, 0])
+            return difference
         intermediate: list[Tensor] = self.model.forward_intermediates(images, indices=layers, **options)
         return intermediate[-1]
 

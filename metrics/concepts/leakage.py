@@ -87,9 +87,10 @@ class ConceptTaskLeakage(_Leakage):
     """Mean over concepts of how much more a predicted concept says about the class than the true one (lower is better).
 
     Source: Parisini et al. (2025), concepts-task leakage score: ``max(0, (I(ĉ; y) - I(c; y)) / H(y))`` of each concept,
-    with ĉ = ``concept_probabilities``, c = ``concept_labels`` and y = ``labels``. Deviation: information is that of
-    the bins of ĉ, see :func:`mutual_information`; the paper estimates it from nearest neighbours (Kraskov et al. 2004),
-    and of concepts with embeddings from these. Undefined where all images are of one class.
+    with ĉ = ``concept_probabilities``, c = ``concept_labels`` and y = ``labels``. Deviation: ĉ is
+    divided into bins, see :func:`mutual_information`; the paper estimates the information from nearest neighbours
+    (Kraskov et al. 2004) and, for concepts with embeddings, from the embeddings. Undefined if all images belong to one
+    class.
 
     Args:
         num_classes: K.

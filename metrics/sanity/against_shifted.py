@@ -1,4 +1,4 @@
-"""What the sanity metrics share: a value of each unit, and that of its map at a random place."""
+"""What the sanity metrics share: each unit's value is compared with the value for its map at a random place."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_randomised(model, batch, explainer):
         record = clean(model, batch, seed=3, explainer=explainer)
         (view,), (again,) = VIEWS["randomised"](record), VIEWS["randomised"](record)
         after = clean(model, batch, explainer=explainer)
-    assert torch.equal(after.saliency, record.saliency)  # the model is as it was
+    assert torch.equal(after.saliency, record.saliency)  # the model has its own weights back
     with UntrainedBackbone(model, 3):
         expected = explainer().attribute(model, batch["image"], Targets("unit", record.unit_ids.clone()))
     torch.testing.assert_close(view.randomised_saliency, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
