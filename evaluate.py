@@ -1,11 +1,8 @@
 """Evaluations of checkpoints, tables and comparisons of their results, and explained images.
 
 ``python evaluate.py run --ckpt_path runs/quickstart/checkpoints/last.ckpt``
-``python evaluate.py metrics --ckpt_path runs/quickstart/checkpoints/last.ckpt``
 ``python evaluate.py table runs/cub200/* --published quanproto``
 ``python evaluate.py compare runs/first runs/second``
-``python evaluate.py predict --ckpt_path runs/quickstart/checkpoints/last.ckpt --image photos/``
-``python evaluate.py explain --ckpt_path runs/quickstart/checkpoints/last.ckpt --image photo.jpg``
 """
 
 from __future__ import annotations
@@ -40,6 +37,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     top_k: int = 5,
     memory_budget: float | None = None,
     attacked: int | None = 1000,
+    foreign: str | None = None,
     overwrite: bool = False,
     trainer: Hardware = Hardware(),
     data_root: str | None = None,
@@ -66,6 +64,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         memory_budget: GiB for one forward pass, which sets its number of images; 0.68 on a CPU by default, else 8.
         attacked: number of images, drawn by class, for the misalignment attack of the suite alignment and for deletion
             and insertion of the suite sanity; null for all.
+        foreign: a yaml file as in configs/data, whose nearest patches replace prototypes in sanity/exchanged_accuracy.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.
         data_root: the current place of the data, if they have moved since training; with ``--data``, their root.
@@ -85,10 +84,11 @@ def run(  # noqa: PLR0913 - every argument is a flag
     from protometry.evaluation.trained_model import TrainedModel
 
     how: dict[str, Any] = {"explainer": explainer, "top_k": top_k, "variant": variant, "seed": seed}
-    engine = Interpretability(suite, memory_budget=memory_budget, attacked=attacked, interface=interface, **how)
+    how |= {"memory_budget": memory_budget, "attacked": attacked, "interface": interface}
+    engine = Interpretability(suite, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
-    result, _ = evaluate(request, trainer, data=user_path(data) if data else None)
+    result, _ = evaluate(request, trainer, data=user_path(data) if data else None, foreign=foreign)
     return result
 
 

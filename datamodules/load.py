@@ -83,7 +83,7 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         content = expand_paths(with_current_names(yaml.safe_load(config.read_text(encoding="utf-8"))))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(
-            f"Expected argument `data` to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
+            f"Expected {config} to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
         ) from error
     described = content.get("data") if isinstance(content, dict) else None
     if not (isinstance(described, Mapping) and isinstance(described.get("class_path"), str)):

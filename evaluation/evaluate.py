@@ -36,9 +36,20 @@ from protometry.run_folder.trusted_classes import foreign_packages
 
 
 def evaluate(
-    request: Request, hardware: Hardware, loggers: Sequence[Logger] = (), data: Path | None = None
+    request: Request,
+    hardware: Hardware,
+    loggers: Sequence[Logger] = (),
+    data: Path | None = None,
+    foreign: str | None = None,
 ) -> tuple[dict[str, Any], Path]:
     """Run one evaluation, write ``metrics.json`` and print the table.
+
+    Args:
+        request: what to measure of which checkpoint.
+        hardware: to run on.
+        loggers: that get the results, too.
+        data: a yaml file of other data to evaluate on.
+        foreign: a yaml file of photos whose patches prototypes are exchanged with.
 
     Returns:
         The content of ``metrics.json``, and the folder it lies in.
@@ -59,6 +70,8 @@ def evaluate(
         other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
         request = replace(request, other_data=match_data(other, trained.class_names, request.split, data))
         warn_of_training_photos(trained.path, other.dataset(request.split).sample_ids)
+    if foreign is not None:
+        request.engine.foreign = (foreign, read_datamodule(Path(foreign), arguments["image_size"]))
     folder = request.folder()
     with only_process(folder):
         if request.folder() != folder:

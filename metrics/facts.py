@@ -49,6 +49,7 @@ class Facts:
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
         decides_by_tree: whether the units are nodes of a tree.
         has_backbone: whether the model has parameters below its units that can be drawn again.
+        exchange: None if foreign patches can take the place of the units, else why not.
     """
 
     num_classes: int
@@ -75,6 +76,7 @@ class Facts:
     part_shares: bool = True
     decides_by_tree: bool = False
     has_backbone: bool = True
+    exchange: str | None = None
 
     @property
     def active(self) -> Tensor:

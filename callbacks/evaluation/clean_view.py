@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
+from protometry.callbacks.evaluation.exchanged_units import Exchange
 from protometry.callbacks.forward.observer import Images, Observer, Outputs
 from protometry.explanations import Explainer
 from protometry.explanations.decision import Decision, decide
@@ -61,6 +62,7 @@ class Setting:
     Args:
         reads: name of a view and of a field in it, of everything that some metric reads.
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
+        exchange: copies of the model with foreign patches and with its own prototypes, if some metric reads them.
     """
 
     facts: Facts
@@ -69,6 +71,7 @@ class Setting:
     noise: float = 0.05
     attack_steps: int = 40
     protocol: ViewProtocol | None = None
+    exchange: Exchange | None = None
 
     @cached_property
     def fields(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
+EXCHANGED = "exchanged"  # the view through foreign patches
 ATTACKED = ("misalignment", "misalignment_noise", "deletion", "insertion")  # the views that may be of some images only
 
 
@@ -135,6 +136,11 @@ class EvaluationPass:
     def reads_training(self) -> bool:
         """Whether some metric is measured on the training images."""
         return TRAINING in self._by_view
+
+    @property
+    def exchanges_units(self) -> bool:
+        """Whether some metric needs foreign patches in the place of units."""
+        return EXCHANGED in self._by_view
 
     def learn(self, batch: dict[str, Any], outputs: Outputs) -> None:
         """Feed one batch of training images to the metrics that are measured on them."""

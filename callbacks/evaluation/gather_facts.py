@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from protometry.callbacks.evaluation.exchanged_units import not_exchangeable
 from protometry.callbacks.evaluation.threshold import threshold_of
 from protometry.callbacks.forward.untrained_backbone import backbone_parameters
 from protometry.datamodules.sample import Capabilities, ClassTables
@@ -57,6 +58,7 @@ def gather_facts(
         training=None if _is_own(datamodule) else "the images are not of the data the model was trained on",
         decides_by_tree=isinstance(model, DecidesByTree),
         has_backbone=bool(backbone_parameters(model)),
+        exchange=not_exchangeable(model, datamodule),
     )
 
 

@@ -14,6 +14,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks
+from protometry.callbacks.evaluation.exchanged_units import exchange_units
 from protometry.callbacks.evaluation.funnybirds.interface import Interface, reads_parts, refuse_interface
 from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
 from protometry.callbacks.evaluation.gather_facts import (
@@ -121,6 +122,7 @@ class Interpretability(Callback):
         refuse_interface(interface, explainer, reads_parts([*self.suite, *self.now_and_then]))
         self.interface: Interface = interface or "ssm"
         self.keep_scores = False  # whether a test keeps the unit scores of every image
+        self.foreign: tuple[str, Any] | None = None  # name and data module of the photos that units are exchanged with
         self.evaluation = Evaluation()
         self.this_pass: EvaluationPass
         self._announced: set[str] = set()
@@ -137,6 +139,7 @@ class Interpretability(Callback):
             "view": self.view,
             "memory_budget": self.memory_budget,
             "interface": self.interface if reads_parts(self.suite) else None,
+            "foreign": self.foreign[0] if self.foreign else None,
         }
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -200,6 +203,10 @@ class Interpretability(Callback):
             training = datamodule.projection_dataloader()
             for batch, outputs in walk(module, training, datamodule.image_size, self.memory_budget):
                 self.this_pass.learn(batch, outputs)
+        if self.this_pass.exchanges_units:
+            foreign = self.foreign[1] if self.foreign else None
+            exchange = exchange_units(module, datamodule, self.seed, observer.chunk, foreign)
+            self.this_pass.setting = replace(self.this_pass.setting, exchange=exchange)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)

@@ -1,4 +1,4 @@
-"""The views of the sanity metrics: an image that is taken away step by step, and a model without a trained backbone."""
+"""The views of the sanity metrics: an image taken away step by step, an untrained backbone, and foreign prototypes."""
 
 from __future__ import annotations
 
@@ -69,3 +69,13 @@ class Randomised(View):
         seed, images = clean.setting.seed, clean.images
         self.randomised_saliency = clean.observer.untrained_saliency(images, clean.unit_ids, seed)
         self.shifted_saliency = shifted_maps(clean.saliency, images.keys, seed + SHIFT_SEED)
+
+
+class Exchanged(View):
+    """The clean image, shown to the model with foreign patches in the place of its prototypes, too."""
+
+    def __init__(self, clean: Clean) -> None:
+        super().__init__(clean)
+        assert clean.setting.exchange is not None
+        logits = clean.setting.exchange.logits(clean.images, clean.scores)
+        self.exchanged_logits, self.refitted_logits = logits

@@ -17,6 +17,8 @@ from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 
+ScoresAndTargets = tuple[Tensor, Tensor]
+
 
 def refuse_unsolvable(plan: PhasePlan, module: Any, trainer: Any) -> None:
     """Refuse a plan whose last layer cannot be solved.
@@ -58,13 +60,18 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """
     datamodule = datamodule_of(trainer)
     spec = phase_of(trainer, module).head
-    training = _scores(module, datamodule, datamodule.projection_dataloader(), soft=True)
-    validation = _scores(module, datamodule, datamodule.val_dataloader()) if datamodule.has_validation else None
+    training, validation = head_data(module, datamodule)
     path = solved_on_first(trainer, module, lambda: cast(FitsHead, module).fit_head(training, validation, spec))
     if trainer.is_global_zero and trainer.loggers:  # a run without a logger writes no files
         rows = csv_text([list(path[0]), *(list(row.values()) for row in path)])
         write_atomic(Path(trainer.default_root_dir) / "head_path.csv", rows)
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
+
+
+def head_data(module: LightningModule, datamodule: Any) -> tuple[ScoresAndTargets, ScoresAndTargets | None]:
+    """Scores and targets of all training images, and of all validation images if there are any."""
+    training = _scores(module, datamodule, datamodule.projection_dataloader(), soft=True)
+    return training, _scores(module, datamodule, datamodule.val_dataloader()) if datamodule.has_validation else None
 
 
 def _scores(module: LightningModule, datamodule: Any, loader: Any, soft: bool = False) -> tuple[Tensor, Tensor]:

@@ -35,10 +35,15 @@ def solved_on_first(trainer: Trainer, module: nn.Module, solve: Callable[[], Res
     outcome = trainer.strategy.broadcast(outcome)
     if isinstance(outcome, ValueError):
         raise outcome
+    broadcast_state(module)
+    return cast(Result, outcome)
+
+
+def broadcast_state(module: nn.Module) -> None:
+    """Give all processes the parameters and buffers of rank 0."""
     if distributed.is_initialized():
         for tensor in (*module.parameters(), *module.buffers()):
             distributed.broadcast(tensor.detach(), src=0)
-    return cast(Result, outcome)
 
 
 def state_hash(module: nn.Module) -> int:

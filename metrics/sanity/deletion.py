@@ -7,7 +7,7 @@ from torch import Tensor
 
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
-from protometry.metrics.sanity.against_shifted import AgainstShifted
+from protometry.metrics.sanity.against_control import AgainstControl
 
 
 def kept_area(scores: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def kept_area(scores: Tensor) -> Tensor:
     return (torch.trapezoid(shares, dim=2) / (scores.shape[2] - 1)).masked_fill(undefined, torch.nan)
 
 
-class Deletion(AgainstShifted):
+class Deletion(AgainstControl):
     """Mean area that units keep while the pixels are taken away that their maps mark most (lower is better).
 
     Inputs:

@@ -10,7 +10,7 @@ from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.chunks import image_chunks
 from protometry.metrics.primitives.regions import is_flat, value_range
-from protometry.metrics.sanity.against_shifted import AgainstShifted
+from protometry.metrics.sanity.against_control import AgainstControl
 
 _WINDOW, _LUMINANCE, _CONTRAST = 7, 0.01**2, 0.03**2  # of structural similarity, for values from 0 to 1
 
@@ -100,7 +100,7 @@ def map_structural_similarity(maps: Tensor, other_maps: Tensor) -> Tensor:
     return torch.cat(similarities).clamp(-1, 1).masked_fill(undefined, torch.nan)
 
 
-class RandomisedRankCorrelation(AgainstShifted):
+class RandomisedRankCorrelation(AgainstControl):
     """Mean rank correlation of maps with those of the same units with a randomised backbone (lower is better)."""
 
     unit = "correlation"

@@ -63,6 +63,7 @@ def assert_valid(result):
         "evaluation_code",
         *("asked_explainer", "explained_by", "object", "variant", "top_k", "noise", "view", "memory_budget"),
         *("interface", "units_per_image", "images_per_forward", "device", "signed_maps", "pruned", "last_layer"),
+        "foreign",
     }
     assert {*result["metrics"], *result["skipped"]} == set(resolve(result["suite"]))
     for entry in result["metrics"].values():
@@ -340,7 +341,7 @@ def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, mo
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: [", "`data` to be a yaml file as in configs/data, but while parsing"),
+        ("data: [", "to be a yaml file as in configs/data, but while parsing"),
         ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
         (
             "data: {class_path: protometry.datamodules.Nope}",

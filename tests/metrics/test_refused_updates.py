@@ -38,6 +38,7 @@ def whole_record(multi_label):
         **{f"{side}scores": real(UNITS) for side in sides},
         **{f"{side}owned_peaks": whole(8, SHOWN, 2) for side in sides},
         **{name: real(CLASSES) for name in ("logits", "perturbed_logits", "residual", "unit_logits")},
+        **{f"{how}_logits": real(CLASSES) for how in ("exchanged", "refitted")},
         **{name: real(UNITS) for name in ("contributions", "concept_probabilities")},
         **{name: real(PARTS) for name in ("label_importance", "part_drops")},
         **{name: real() for name in ("label_logits", "label_totals")},

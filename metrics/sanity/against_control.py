@@ -1,8 +1,8 @@
-"""What the sanity metrics share: each unit's value is compared with the value for its map at a random place."""
+"""What the sanity metrics share: a value of every image is compared with its control."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,12 +11,14 @@ from protometry.metrics.base import ImageMean
 from protometry.metrics.primitives.intervals import mean_interval
 
 
-class AgainstShifted(ImageMean):
-    """Mean over images, compared image by image with the same of shifted maps.
+class AgainstControl(ImageMean):
+    """Mean over images, compared image by image with a control: by default the same for a map at a random place.
 
-    ``summary`` adds ``shifted``, the mean of the control, and ``lift_over_shifted``, value minus control, with the
-    bounds of its 95 % interval. A unit counts where both are defined.
+    ``summary`` adds the mean of the control by its name, such as ``shifted``, and ``lift_over_shifted``, value minus
+    control, with the bounds of its 95 % interval. A unit counts where both are defined.
     """
+
+    control: ClassVar[str] = "shifted"
 
     lift_sums: Tensor
 
@@ -24,9 +26,9 @@ class AgainstShifted(ImageMean):
         super().__init__(**kwargs)
         self.add_state("lift_sums", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def _compare(self, values: Tensor, shifted: Tensor) -> None:
+    def _compare(self, values: Tensor, control: Tensor) -> None:
         """Add ``(B, k)`` values and those of the control, both NaN where undefined."""
-        lifts = values - shifted
+        lifts = values - control
         self._accumulate(values, lifts.isfinite())
         of_images = lifts.nanmean(dim=1)
         self.lift_sums = self.lift_sums + torch.stack([of_images.nansum(), of_images.square().nansum()])
@@ -35,6 +37,6 @@ class AgainstShifted(ImageMean):
         length = self.value_range[1] - self.value_range[0]
         low, high = mean_interval(self.lift_sums[0], self.lift_sums[1], self.image_count, value_range=(-length, length))
         lift = self.lift_sums[0] / self.image_count
-        bounds = {"shifted": self._estimate()[0] - lift, "lift_over_shifted": lift}
-        bounds |= {"lift_over_shifted_low": low, "lift_over_shifted_high": high}
+        name = f"lift_over_{self.control}"
+        bounds = {self.control: self._estimate()[0] - lift, name: lift, f"{name}_low": low, f"{name}_high": high}
         return {name: float(value) for name, value in bounds.items()}
