@@ -90,6 +90,26 @@ class Request:
         Raises:
             FileExistsError: if this evaluation exists and ``overwrite`` is not set.
         """
+        if done := self.done():
+            if self.overwrite:
+                return done
+            raise FileExistsError(
+                f"Expected no earlier result, but {done / METRICS} holds this evaluation already. "
+                f"`{program('evaluate')} run` with `--overwrite true` replaces it."
+            )
+        folders = self._folders()
+        for folder in folders:
+            if not (folder / METRICS).exists():
+                return folder
+        raise FileExistsError(f"Expected {folders[-1]} to be free, but it holds another result. Move it away.")
+
+    def done(self) -> Path | None:
+        """The folder of an earlier evaluation that answers the request, or None."""
+        files = (folder / METRICS for folder in self._folders())
+        return next((file.parent for file in files if file.exists() and self.is_done(read_content(file))), None)
+
+    def _folders(self) -> list[Path]:
+        """Where the result may lie, in the order in which they are taken."""
         first, checkpoint = self.trained.run_folder / EVALUATION, self.trained.checkpoint
         decides = checkpoint["hyper_parameters"].get("inference")
         plain, engine = Interpretability(), self.engine
@@ -101,20 +121,7 @@ class Request:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]
         own = first / folder_name([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
-        free = [own] if self.other_data else [first, own]
-        for folder in free:
-            file = folder / METRICS
-            if file.exists() and self.is_done(read_content(file)):
-                if self.overwrite:
-                    return folder
-                raise FileExistsError(
-                    f"Expected no earlier result, but {file} holds this evaluation already. `{program('evaluate')} "
-                    "run` with `--overwrite true` replaces it."
-                )
-        for folder in free:
-            if not (folder / METRICS).exists():
-                return folder
-        raise FileExistsError(f"Expected {own} to be free, but it holds another result. Move it away.")
+        return [own] if self.other_data else [first, own]
 
 
 def folder_name(settings: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ class Words:
         formula: in one line of Markdown.
         source: short names of the papers in ``docs/metrics.md``, with equation or section.
         misread: how the number is easily misread.
+        finding: the sentence of an audit, with ``{value}``; empty for a metric that an audit leaves out.
     """
 
     question: str
@@ -28,6 +29,7 @@ class Words:
     formula: str
     source: str
     misread: str
+    finding: str = ""
 
 
 @dataclass(frozen=True)

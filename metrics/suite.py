@@ -64,6 +64,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "quanproto": tuple(f"{family}/{name}" for family, names in _QUANPROTO.items() for name in names),
     "all": tuple(key for family in FAMILIES.values() for key in family.keys),
     "concepts_full": tuple(entry.key for entry in FAMILIES["concepts"].entries),
+    "audit": tuple(key for key, entry in ENTRIES.items() if entry.words.finding),
 }
 
 
@@ -71,8 +72,8 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """Expand the names in a config to keys.
 
     Args:
-        suite: ``"all"``, ``"quanproto"``, ``"concepts_full"``, families (``"general"``), keys (``"general/f1"``), or
-            the import path of a :class:`~protometry.metrics.entry.MetricEntry` or
+        suite: ``"all"``, ``"quanproto"``, ``"audit"``, ``"concepts_full"``, families (``"general"``), keys
+            (``"general/f1"``), or the import path of a :class:`~protometry.metrics.entry.MetricEntry` or
             :class:`~protometry.metrics.entry.Family` of your own (``"my_package.metrics.ENTRY"``,
             ``"my_package.metrics.FAMILY"``), whose name and keys are known from then on;
             ``"my_package.metrics.FAMILY/name"`` for one key of a family.

@@ -115,6 +115,7 @@ _WORDS = {
         formula="mean of 1 − s′ / s of the best unit, under an attack outside its region",
         source="[S24]",
         misread="Signed: a rising score is negative and can hide falling ones.",
+        finding="An attack on the image outside of what its best unit marks takes {value} of the score of this unit.",
     ),
     "plc": Words(
         question="Can changes elsewhere move the place it looks at?",
@@ -148,6 +149,7 @@ def _under_noise(words: Words) -> Words:
         formula="the same under the random start of the attack",
         source="released code of [S24]",
         misread="What the released code measures: the gradient of its attack is 0.",
+        finding="",
     )
 
 

@@ -95,6 +95,7 @@ ON_OBJECT = MetricEntry(
         source="none",
         misread="A large object is easily hit: compare with the object's share of the image. Without masks, the filled "
         "box is the object (`protocol.object`). The cell is not what the unit saw, which is its larger field of view.",
+        finding="In {value} of the images where a unit is among the strongest, it looks at the object.",
     ),
     lambda facts: OnObject(len(facts.active)),
     needs=("units", "object_mask|bounding_box"),  # any explainer will do: of units, or of the predicted class

@@ -91,6 +91,7 @@ CONSISTENCY = MetricEntry(
         source="[H23]",
         misread="A unit next to a part counts; at 64 px the window is a third of the image wide. The paper crops "
         "images to the box.",
+        finding="{value} of the units mark the same part of the object in the images of their class.",
     ),
     lambda facts: PartConsistency(len(facts.active), facts.num_parts, facts.image_size, facts.half_width),
     needs=("part_points", "single_label"),

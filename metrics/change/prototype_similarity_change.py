@@ -68,7 +68,9 @@ PSC = both_perturbations(
         source="[S25] 5, [S24]",
         misread="It exceeds 100 % where the score more than doubles or turns negative, and a small s makes it explode; "
         "it does not say whether scores rise or fall.",
+        finding="Noise on all but what a unit marks changes its score by {value}.",
     ),
     source="[S25] 5",
     misread="It exceeds 100 %, as in completeness.",
+    finding="",
 )

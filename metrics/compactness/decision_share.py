@@ -58,6 +58,7 @@ DECISION_SHARE = MetricEntry(
         "are left out. PIPNet's c_u add to o, and its softmax reads log(1 + o²), which does change with the mean over "
         "classes. The path through a ProtoTree has up to as many units as the tree has levels, whatever k is. An "
         "explanation adds to the k largest those that look at the same places.",
+        finding="The units that an explanation shows carry {value} of a decision.",
     ),
     needs=("decision",),
 )

@@ -58,6 +58,7 @@ ACCURACY = MetricEntry(
         formula="mean over concepts of the share of images with [p ≥ 1/2] = c",
         source="[K20] 4",
         misread="Never predicting a rare concept is right on most images. Compare with `majority`.",
+        finding="{value} of the predictions of concepts are right.",
     ),
     lambda facts: build(facts, ConceptAccuracy),
     needs=PREDICTED,

@@ -170,6 +170,7 @@ LEAKAGE = (
             source="[P25]",
             misread="A concept that says less than the true one has 0: wrong concepts may have it. Few images of many "
             "classes raise it by chance: .004 with 400 of 20.",
+            finding="Predicted concepts say more about the class than the true ones, by {value} of its entropy.",
         ),
         lambda facts: build(facts, ConceptTaskLeakage, num_classes=facts.num_classes),
         needs=PREDICTED,
@@ -183,6 +184,7 @@ LEAKAGE = (
             formula="mean over pairs of concepts of max(0; I(p; p′) / √(H(p) H(p′)) − I(c; c′) / √(H(c) H(c′)))",
             source="[P25]",
             misread="Errors that two concepts make on the same images count, whatever causes them.",
+            finding="Predicted concepts say more about each other than the true ones, by {value} of their entropy.",
         ),
         lambda facts: build(facts, InterconceptLeakage),
         needs=PREDICTED,

@@ -57,6 +57,7 @@ RESIDUAL_SHARE = MetricEntry(
         "contribute",
         source="none",
         misread="Only for models with a residual. A small share may still decide: compare accuracy without it.",
+        finding="{value} of a decision bypasses the concepts.",
     ),
     needs=("single_label", "residual"),
 )

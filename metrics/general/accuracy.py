@@ -116,6 +116,7 @@ ACCURACY = MetricEntry(
         source="[S25] 5",
         misread="The published tables of S25 print the mean recall under this name, which is `balanced_accuracy`. For "
         "multilabel data a single wrong label makes the image wrong.",
+        finding="The model classifies {value} of the images correctly.",
     ),
     lambda facts: SubsetAccuracy(facts.threshold) if facts.multi_label else Accuracy(),
 )

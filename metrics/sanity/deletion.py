@@ -70,6 +70,7 @@ DELETION = MetricEntry(
         source="[P18] 4.1, of units",
         misread="An empty image may leave a unit part of its score, which keeps the area above 1/16, and a unit that "
         "any change silences is near 1/16 whatever its map is: read `lift_over_shifted`, negative for a good map.",
+        finding="Without the pixels that its map marks most, a unit keeps {value} of its score on average.",
     ),
     needs=("explainer",),
     view="deletion",
@@ -85,6 +86,7 @@ INSERTION = MetricEntry(
         source="[P18] 4.1, of units",
         misread="The pixels are shown on a plain ground, not on a blurred image as in the paper. What an empty image "
         "leaves a unit raises it: read `lift_over_shifted`.",
+        finding="Without the pixels that its map marks least, a unit keeps {value} of its score on average.",
     ),
     needs=("explainer",),
     view="insertion",

@@ -71,6 +71,7 @@ EXCHANGED_ACCURACY = MetricEntry(
         source="[BB25], ours: random patches",
         misread="A high value does not say that the prototypes are wrong, but that the accuracy does not show that "
         "they are right: the backbone alone separates the classes. Read `lift_over_own`.",
+        finding="With foreign patches as its prototypes, the model still classifies {value} of the images correctly.",
     ),
     needs=_NEEDS,
     view="exchanged",

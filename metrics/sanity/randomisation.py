@@ -132,6 +132,7 @@ RANK_CORRELATION = MetricEntry(
         source="[A18] 4",
         misread="Far below the control is no better than at it: the maps should be unrelated, not opposite. Edges and "
         "the frame of the image show in random networks, too.",
+        finding="Before and after its backbone gets random weights, the maps of a unit correlate by {value}.",
     ),
     needs=("explainer", "backbone"),
     view="randomised",

@@ -11,6 +11,7 @@ COMMANDS = {
     "demo": ("look at a trained model, without a training", "protometry.evaluation.demo"),
     "train": ("train any model on any data set", "protometry.scripts.train"),
     "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
+    "audit": ("check the explanations of a trained model against their controls", "protometry.evaluation.audit"),
     "edit": ("remove units from a trained model, and compare", "protometry.evaluation.edit"),
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
     "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.push"),

@@ -68,7 +68,7 @@ def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Me
 def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str) -> MetricRow:
     """One metric; metrics that the suite does not know ask what their family asks."""
     value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
-    best, worst = _ends(contents, key, entry["higher_is_better"])
+    best, worst = ends(contents, key, entry["higher_is_better"])
     control = contents.files.control.get(key)
     words, short = ENTRIES[key].words if key in ENTRIES else None, key.split("/", 1)[1]
     return MetricRow(
@@ -101,7 +101,7 @@ def _printed(value: float | None, unit: str) -> str:
     return f"{number(value, unit)} {printed_unit(unit)}".strip()
 
 
-def _ends(contents: Contents, key: str, higher: bool | None) -> tuple[Ends, Ends]:
+def ends(contents: Contents, key: str, higher: bool | None) -> tuple[Ends, Ends]:
     """The images with the best and with the worst values, none where all are equal or neither is better."""
     images, links = contents.files.images, contents.image_links
     if images is None or key not in images.keys or higher is None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from protometry.lightning_modules.contract import DecidesByTree
 from protometry.reports.explained_model import ExplainedModel
+from protometry.reports.html.audit_page import audit_page, findings
 from protometry.reports.html.class_page import class_pages
 from protometry.reports.html.contents import MOST, Contents
 from protometry.reports.html.errors_page import errors_page
@@ -45,7 +46,8 @@ def _write(site: Site, contents: Contents) -> None:
     explained, files, result = contents.explained, contents.files, contents.files.result
     pictures = _by_page(files.figures)
     kind = f"{explained.units.kind.capitalize()}s"
-    pages = [("index.html", "Overview", True), ("metrics.html", "Metrics", True)]
+    pages = [("index.html", "Overview", True), ("audit.html", "Findings", bool(findings(files)))]
+    pages += [("metrics.html", "Metrics", True)]
     pages += [("images.html", "Images", True), ("errors.html", "Errors", True)]
     pages += [("units.html", kind, bool(contents.units)), ("classes.html", "Classes", True)]
     pages += [("tree.html", "Tree", isinstance(explained.model, DecidesByTree))]
@@ -60,6 +62,7 @@ def _write(site: Site, contents: Contents) -> None:
     }
     measured, cards = metrics_page(site, contents), image_pages(site, contents)
     _overview(site, contents, measured, list(cards.values()))
+    audit_page(site, contents)
     unit_pages(site, contents)
     class_pages(site, contents, cards)
     errors_page(site, contents)

@@ -36,5 +36,5 @@ def test_an_evaluation_after_training_shows_a_bar_where_the_training_did(bar, tm
 
 
 def test_the_function_returns_the_content_of_the_result(monkeypatch):
-    monkeypatch.setattr(evaluate, "evaluate", lambda request, hardware, data: ({"limit": request.limit}, Path("x")))
+    monkeypatch.setattr(evaluate, "evaluate", lambda request, hardware, **files: ({"limit": request.limit}, Path("x")))
     assert protometry.evaluate("runs/a/checkpoints/last.ckpt", limit=3) == {"limit": 3}
