@@ -21,6 +21,7 @@ from PIL import Image
 
 import protometry.datamodules.__main__
 import protometry.evaluation.__main__
+import protometry.evaluation.audit
 import protometry.studies.__main__
 import protometry.sweeps.__main__
 from protometry.scripts import evaluate, train
@@ -30,7 +31,7 @@ from tests.tiny_runs import ROOT, fit_learning
 
 MAIN = {"train.py": train.main, "evaluate.py": evaluate.main, "studies": protometry.studies.__main__.main}
 MAIN |= {"datamodules": protometry.datamodules.__main__.main, "sweeps": protometry.sweeps.__main__.main}
-MAIN["export"] = protometry.evaluation.__main__.main
+MAIN |= {"export": protometry.evaluation.__main__.main, "audit": protometry.evaluation.audit.main}
 YAML = re.compile(r"^```yaml\n(?P<text># (?P<name>\S+\.yaml):.*?)^```", re.DOTALL | re.MULTILINE)
 STUDY = "studies/birds"  # of docs/studies.md
 BLOCKS = [
@@ -50,6 +51,7 @@ RUNS = {  # a small model for every run folder that a page names
 SMALLER = {  # a training is run for one batch, an evaluation on a few images
     "train.py fit": "--trainer.fast_dev_run=true --trainer.accelerator=cpu --data.batch_size=32 --runs=trials",
     "evaluate.py run": "--limit=4 --trainer.accelerator=cpu",
+    "audit runs/quickstart": "--images=4",
     "studies build": '--items=1 --assignment={"people":4,"right":1,"wrong":1}',
     "studies simulate": "--number=4",
     "sweeps run": "--dry_run --runs=trials",
