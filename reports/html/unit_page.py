@@ -28,6 +28,7 @@ class UnitSheet:
         counted: number of the images in which it is strongest whose classes are listed.
         classes: name and number of their classes.
         duplicates: other units with the same source patch.
+        edit: the command that removes it; empty where units cannot be removed.
     """
 
     name: str
@@ -38,6 +39,7 @@ class UnitSheet:
     counted: int
     classes: list[tuple[str, int]]
     duplicates: list[int]
+    edit: str
 
 
 def unit_pages(site: Site, contents: Contents) -> None:
@@ -83,7 +85,13 @@ def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitShe
         counted=len(strongest),
         classes=sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         duplicates=[other for other in twins if other != unit and bool(table.active[other])],
+        edit=f"protometry edit RUN --remove {unit}" if _removable(explained.model) else "",
     )
+
+
+def _removable(model: object) -> bool:
+    """Whether a model can deactivate units, or take their weights."""
+    return hasattr(model, "prune") or hasattr(model, "ignore")
 
 
 def _nearest(contents: Contents, units: Sequence[int]) -> list[list[Nearest]]:

@@ -78,6 +78,7 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
     assert ("tree.html" in pages) == (name == "ProtoTree")
     assert ("units.html" in pages) == (name != "BagNet")
     assert len([page for page in pages if page.startswith("image-")]) == 2
+    assert any("protometry edit RUN --remove" in text for text in pages.values()) == (name == "ProtoPNet")
     assert "Showing 2 of 8 images" in pages["images.html"]
     assert re.findall("<h2>(.*)</h2>", pages["funnybirds.html"] + pages["figures.html"]) == ["Spider", "Class features"]
     if name != "ProtoPNet":
