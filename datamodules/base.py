@@ -21,6 +21,7 @@ from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, Imag
 from protometry.datamodules.matching import Matched
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.datamodules.splits import Split
+from protometry.datamodules.stamp import Stamp, Stamped
 from protometry.datamodules.transforms.continuity import ContinuityVariant
 from protometry.datamodules.views import Augmentations, SecondView, Stratified, TwoViews
 from protometry.run_folder.settings import Effect
@@ -75,6 +76,8 @@ class ImageDataModule(LightningDataModule, ABC):
             every epoch if None.
         cache: folder for photos as the model sees them and for the features of a frozen backbone, which are then made
             once; None keeps neither.
+        stamp: a shortcut that is planted in training images, as the arguments of :class:`.Stamp`, such as
+            ``{label: 3}``; none by default.
 
     Raises:
         ValueError: if a number is too small or too large, or ``image_size`` has not one or two.
@@ -91,6 +94,7 @@ class ImageDataModule(LightningDataModule, ABC):
         seed: Annotated[int, Effect.TRAINING] = 0,
         fixed_augmentations: Annotated[int | None, Effect.TRAINING] = None,
         cache: Annotated[str | None, Effect.NONE] = None,
+        stamp: Annotated[dict[str, Any] | None, Effect.TRAINING] = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -119,6 +123,7 @@ class ImageDataModule(LightningDataModule, ABC):
         self.seed = seed
         self.fixed_augmentations = fixed_augmentations
         self.cache = cache
+        self.stamp = None if stamp is None else Stamp.of(stamp, self.image_size)
         self.loading = Loading()
 
     def configure_loaders(self, **changes: Any) -> None:
@@ -223,7 +228,7 @@ class ImageDataModule(LightningDataModule, ABC):
         Raises:
             ValueError: if ``limit`` is below 1.
         """
-        return Stratified(self.dataset(split), limit)
+        return Stratified(self.shown(split), limit)
 
     def split_record(self) -> dict[str, Any] | None:
         """The split as plain data for ``split.json``, or None where the data set defines its own."""
@@ -288,9 +293,16 @@ class ImageDataModule(LightningDataModule, ABC):
     def shown(self, split: Split, limit: int | None = None) -> ImageDataset:
         """The samples that loaders of a split hand out: of classes that the model knows; with a limit, drawn by class.
 
-        A smaller limit chooses from what a larger one does.
+        A smaller limit chooses from what a larger one does. Training images carry the planted shortcut.
+
+        Raises:
+            ValueError: if the shortcut cannot be planted.
         """
         dataset: ImageDataset = self.dataset(split)
+        if self.stamp is not None and split in ("train", "projection"):
+            if self.capabilities(split).multi_label is True:
+                raise ValueError("Expected argument `stamp` to be null for images of several labels each.")
+            dataset = Stamped(dataset, self.stamp)
         if self.loading.classes is not None:
             dataset = Matched(dataset, self.loading.classes, self.capabilities(split).multi_label is True)
         return dataset if limit is None else Stratified(dataset, limit)

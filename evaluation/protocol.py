@@ -63,6 +63,7 @@ def describe(request: Request, backbone: str, datamodule: Any, codecs: dict[str,
             **how_made(request.engine.this_pass.observer.model, checkpoint.get("training")),
             "data": {name: value for name, value in settings.items() if name not in unseen}
             | {**divided, "fingerprint": datamodule.fingerprint},
+            **({"stamp": stamp} if (stamp := settings.get("stamp")) else {}),
             **({"concept_source": source} if (source := datamodule.tables.concept_source) else {}),
             "train_seed": None if released else trained.get("seed"),
             "codecs": codecs,

@@ -28,7 +28,7 @@ def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | 
     if not sources.there:
         return None
     (folder / PHOTOS).mkdir()
-    dataset, stored = sources.datamodule.dataset("projection"), []
+    dataset, stored = sources.datamodule.shown("projection"), []
     names: dict[str, str] = {}  # each photo is named after the first unit it stands for
     for unit, source in sources.of(sources.units.active.nonzero().flatten().tolist()).items():
         if source.sample_id not in names:

@@ -81,7 +81,7 @@ class UnitSources:
         if not self.there:
             return {}
         missing = [unit for unit in dict.fromkeys(units) if unit not in self._found]
-        dataset = self.datamodule.dataset("projection") if missing else None
+        dataset = self.datamodule.shown("projection") if missing else None
         for first in range(0, len(missing), _CHUNK):
             self._find(missing[first : first + _CHUNK], dataset)
         return {unit: self._found[unit] for unit in units}

@@ -37,7 +37,7 @@ def sample_patches(trainer: Trainer, module: LightningModule) -> dict[str, float
     if not isinstance(module, Projectable):
         raise wrong_model(module, "sample_patches", "with prototypes")
     datamodule = datamodule_of(trainer)
-    dataset = datamodule.dataset("projection")
+    dataset = datamodule.shown("projection")
     units = len(model_of(module).units().active)
     generator = torch.Generator().manual_seed(datamodule.seed)
     rows = torch.randint(len(dataset), (units,), generator=generator)
@@ -93,7 +93,7 @@ def _spread(trainer: Trainer, module: LightningModule, action: str) -> dict[str,
         raise wrong_model(module, action, "with prototypes")
     table = model_of(module).units()
     datamodule = datamodule_of(trainer)
-    dataset = datamodule.dataset("projection")
+    dataset = datamodule.shown("projection")
     if datamodule.capabilities("projection").multi_label is True:
         raise TypeError(
             f"Expected images of one label each for the action {action!r}, but got {type(datamodule).__name__}, whose "

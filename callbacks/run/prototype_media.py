@@ -106,7 +106,7 @@ class PrototypeMedia(Callback):
         if len(limited) < len(records):
             rank_zero_info(f"Drawing {len(limited)} of {len(records)} prototypes (`limit` of PrototypeMedia).")
         masked = datamodule.capabilities("projection").object_mask is True
-        samples = source_samples(records if masked else limited, datamodule.dataset("projection"))
+        samples = source_samples(records if masked else limited, datamodule.shown("projection"))
         with evaluation_mode(module):
             explainer = choose_explainer(self.explainer, model)
             tiles = draw_tiles(limited, samples, model, explainer, datamodule.tables.part_names)

@@ -99,7 +99,7 @@ def _nearest(contents: Contents, units: Sequence[int]) -> list[list[Nearest]]:
     sources = contents.explained.sources
     searched = [("evaluated", contents.outputs, contents.dataset)]
     if sources.there:
-        searched.insert(0, ("training", sources.training, contents.explained.datamodule.dataset("projection")))
+        searched.insert(0, ("training", sources.training, contents.explained.datamodule.shown("projection")))
     columns = []
     for name, outputs, dataset in searched:
         rows = [[row for row in outputs.strongest(unit, NEAREST) if outputs.scores[row, unit] != 0] for unit in units]

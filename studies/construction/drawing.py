@@ -200,7 +200,7 @@ class Drawing:
         number = self.explained.method.examples
         if not number:
             return []
-        training = self.explained.training.dataset("projection")
+        training = self.explained.training.shown("projection")
         own = [name for name, one in zip(training.sample_ids, training.labels.tolist(), strict=True) if one == label]
         if len(own) < number:
             raise self.explained.wrong(f"the class {self.names[label]} has {len(own)} training photos, not {number}")
