@@ -50,6 +50,7 @@ class Facts:
         decides_by_tree: whether the units are nodes of a tree.
         has_backbone: whether the model has parameters below its units that can be drawn again.
         exchange: None if foreign patches can take the place of the units, else why not.
+        stamp: the :class:`~protometry.datamodules.stamp.Stamp` of the training images, or None.
     """
 
     num_classes: int
@@ -77,6 +78,7 @@ class Facts:
     decides_by_tree: bool = False
     has_backbone: bool = True
     exchange: str | None = None
+    stamp: Any = None
 
     @property
     def active(self) -> Tensor:

@@ -113,3 +113,4 @@ from protometry.metrics.primitives.regions import binarize_maps, clip_saliency, 
 from protometry.metrics.primitives.variants import Variant
 from protometry.metrics.sanity.deletion import kept_area
 from protometry.metrics.sanity.randomisation import map_rank_correlation, map_structural_similarity
+from protometry.metrics.sanity.shortcut_success import shortcut_success

@@ -1,4 +1,4 @@
-"""The views of the sanity metrics: an image taken away step by step, an untrained backbone, and foreign prototypes."""
+"""The views of the sanity metrics: an image taken away or stamped, an untrained backbone, and foreign prototypes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from protometry.callbacks.evaluation.clean_view import Clean, View
 from protometry.callbacks.forward.observer import Images
+from protometry.lightning_modules.contract import predicted_classes
 from protometry.metrics.functional import removal_order, shifted_maps, without_pixels
 from protometry.metrics.primitives.regions import is_flat, value_range
 
@@ -79,3 +80,23 @@ class Exchanged(View):
         assert clean.setting.exchange is not None
         logits = clean.setting.exchange.logits(clean.images, clean.scores)
         self.exchanged_logits, self.refitted_logits = logits
+
+
+class Shortcut(View):
+    """The image with the stamp of a planted shortcut, and with a patch of its mean colour in the same place."""
+
+    def __init__(self, clean: Clean) -> None:
+        super().__init__(clean)
+        pixels, stamp = clean.images.pixels, clean.setting.facts.stamp
+        mean = pixels.double().mean(dim=(2, 3), keepdim=True).to(pixels.dtype)
+        self.predictions = self._predicted(clean.logits)
+        self.stamped_predictions, self.stamped_scores = self._seen(stamp.on(pixels))
+        self.plain_predictions, self.plain_scores = self._seen(stamp.filled(pixels, mean))
+
+    def _seen(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        images = Images(pixels, self.clean.images.keys, self.clean.images.names)
+        outputs = self.clean.observer.see(images, self.clean.unit_ids)
+        return self._predicted(outputs.logits), outputs.scores
+
+    def _predicted(self, logits: Tensor) -> Tensor:
+        return predicted_classes(logits, self.clean.setting.facts.abstains)

@@ -1,4 +1,4 @@
-"""Sanity: whether units see what their maps mark, maps need the trained weights, and decisions need the prototypes."""
+"""Sanity: whether maps mark what units need, and need the trained weights; decisions the prototypes, or a shortcut."""
 
 from protometry.metrics.entry import Family
 from protometry.metrics.needs import unless
@@ -15,6 +15,8 @@ from protometry.metrics.sanity.randomisation import (
     RandomisedRankCorrelation,
     RandomisedSimilarity,
 )
+from protometry.metrics.sanity.shortcut_success import SHORTCUT_SUCCESS, ShortcutSuccess
+from protometry.metrics.sanity.shortcut_units import SHORTCUT_UNITS, ShortcutUnits
 
 __all__ = [
     "Deletion",
@@ -23,22 +25,30 @@ __all__ = [
     "Insertion",
     "RandomisedRankCorrelation",
     "RandomisedSimilarity",
+    "ShortcutSuccess",
+    "ShortcutUnits",
 ]
 
 FAMILY = Family(
     "sanity",
-    "Does a unit see what its map marks, does the map need what was learnt, and do decisions need the prototypes?",
-    (DELETION, INSERTION, RANK_CORRELATION, SIMILARITY, EXCHANGED_ACCURACY, EXCHANGED_AGREEMENT),
+    "Does a unit see what its map marks, do maps need what was learnt, decisions the prototypes, and was a shortcut learnt?",
+    (
+        *(DELETION, INSERTION, RANK_CORRELATION, SIMILARITY),
+        *(EXCHANGED_ACCURACY, EXCHANGED_AGREEMENT, SHORTCUT_SUCCESS, SHORTCUT_UNITS),
+    ),
     needs={
         "backbone": lambda facts: unless(facts.has_backbone, "no parameter of the model is in a backbone group"),
         "exchange": lambda facts: facts.exchange,
+        "stamp": lambda facts: unless(facts.stamp is not None, "no shortcut was planted"),
     },
-    about="All but those with foreign patches are of the top-5 units of an image, then over images. Their control, "
+    about="Deletion, insertion and randomisation are of the top-5 units of an image, then over images. Their control, "
     "`shifted`, is the same map moved by a random distance, around the border where it leaves the image: a map that "
     "marks nothing in particular has a lift of 0. Deletion and insertion leave out units without a positive score and "
     "take 43 forward passes each for an image: of more than 1,000, 1,000 are drawn by class, as for misalignment "
     "(`--attacked N`, `protocol.attacked`). Randomisation takes one forward pass and one more explanation; the model "
     "gets its weights back. Foreign patches take two passes over the training and validation images and one over the "
     "evaluated ones, and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes the patch "
-    "of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is.",
+    "of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut is a "
+    "patch in training images of one class (`--data.stamp`), two forward passes, and its control, `plain`, a patch of "
+    "the mean colour of the image in the same place.",
 )

@@ -1,4 +1,4 @@
-"""What the sanity metrics share: a value of every image is compared with its control."""
+"""What the sanity metrics share: every value is compared with that of a control, in the same image."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from protometry.metrics.primitives.intervals import mean_interval
 
 
 class AgainstControl(ImageMean):
-    """Mean over images, compared image by image with a control: by default the same for a map at a random place.
+    """Mean over images, compared image by image with the same of a control, such as maps at a random place.
 
-    ``summary`` adds the mean of the control by its name, such as ``shifted``, and ``lift_over_shifted``, value minus
-    control, with the bounds of its 95 % interval. A unit counts where both are defined.
+    ``summary`` adds the mean of the control, under its name, and ``lift_over_<name>``, value minus control, with the
+    bounds of its 95 % interval. What has no value with either is left out.
+
+    Attributes:
+        control: its name.
     """
 
     control: ClassVar[str] = "shifted"
-
     lift_sums: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.add_state("lift_sums", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def _compare(self, values: Tensor, control: Tensor) -> None:
+    def _compare(self, values: Tensor, controls: Tensor) -> None:
         """Add ``(B, k)`` values and those of the control, both NaN where undefined."""
-        lifts = values - control
+        lifts = values - controls
         self._accumulate(values, lifts.isfinite())
         of_images = lifts.nanmean(dim=1)
         self.lift_sums = self.lift_sums + torch.stack([of_images.nansum(), of_images.square().nansum()])

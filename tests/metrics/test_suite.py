@@ -35,7 +35,7 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
     options = {
         "channels": 3, "abstains": True, "residual": True, "own_values": "binary", "percentiles": True,
         "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
-        "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3),
+        "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3), "stamp": SimpleNamespace(label=0),
     }  # fmt: skip
     for known in (units, tables, options):
         known.update((name, changes.pop(name)) for name in list(changes) if name in known)
@@ -206,12 +206,15 @@ def test_reasons():
     untrainable = build(["sanity"], facts(has_backbone=False))[1]
     assert set(untrainable.values()) == {"backbone: no parameter of the model is in a backbone group"}
     assert untrainable.keys() == {"sanity/randomised_rank_correlation", "sanity/randomised_ssim"}
+    unplanted = dict.fromkeys(("sanity/shortcut_success", "sanity/shortcut_units"), "stamp: no shortcut was planted")
+    assert build(["sanity"], facts(stamp=None))[1] == unplanted
 
 
 def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
     built, skipped = build(["all"], facts(explained="explainer 'lrp' explains classes only"))
     explained = {key for name in ("completeness", "complexity", "sanity") for key in FAMILIES[name].keys}
-    unexplained = {"compactness/distinct_regions", *explained} - {key for key in explained if "exchanged" in key}
+    unexplained = {"compactness/distinct_regions", *explained}
+    unexplained -= {key for key in explained if "exchanged" in key or "shortcut" in key}
     assert set(skipped) == unexplained
     assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
     assert {"continuity/plc", *FAMILIES["localisation"].keys} <= set(built)

@@ -9,6 +9,7 @@ from protometry.callbacks.evaluation.sanity_views import SHIFT_SEED
 from protometry.callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
+from protometry.datamodules.stamp import Stamp
 from protometry.explanations import PRP, Upsample
 from protometry.explanations.explainer import Targets
 from protometry.metrics import functional as kernels
@@ -33,7 +34,8 @@ def batch():
 
 def clean(model, batch, **setting):
     variant, explainer = setting.pop("variant", "paper"), setting.pop("explainer", Upsample)
-    facts = Facts(8, False, model.units(), tables=None, missing=lambda flag: None, variant=variant)
+    of_data = {"tables": None, "missing": lambda flag: None, "stamp": setting.pop("stamp", None)}
+    facts = Facts(8, False, model.units(), variant=variant, **of_data)
     reads = frozenset({("completeness", "perturbed_saliency"), ("clean", "unit_maps")})
     return Clean(batch, Observer(model, explainer(), 4, K), Setting(facts, reads, **({"attack_steps": 3} | setting)))
 
@@ -206,6 +208,23 @@ def test_removal(model, batch, close, name, sign):
     assert view.removal_scores[1, 1].isnan().all()  # a flat map
     assert not view.shifted_removal_scores[1, 1].isnan().any()
     assert view.shifted_removal_scores[2, 1].isnan().all()  # an empty slot
+
+
+@torch.inference_mode()
+def test_shortcut(model, batch, close):
+    """The stamp, and the mean colour of the image in its place; nothing else changes."""
+    stamp, record = Stamp(0, size=0.25), clean(model, batch, stamp=Stamp(0, size=0.25))
+    (view,) = VIEWS["shortcut"](record)
+    for images, predictions, scores in (
+        (stamp.on(batch["image"]), view.stamped_predictions, view.stamped_scores),
+        (batch["image"].clone(), view.plain_predictions, view.plain_scores),
+    ):
+        if scores is view.plain_scores:
+            images[:, :, 24:, 24:] = batch["image"].mean(dim=(2, 3), keepdim=True)
+        output = model(images)
+        close(scores, output.scores)
+        assert torch.equal(predictions, output.logits.argmax(dim=1))
+    assert torch.equal(view.predictions, record.logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize("explainer", [Upsample, PRP])
