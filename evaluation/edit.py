@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from protometry.command_line.ending import from_shell
 from protometry.command_line.messages import counted
@@ -21,9 +21,11 @@ from protometry.evaluation.__main__ import checkpoint_of
 
 if TYPE_CHECKING:
     from protometry.evaluation.trained_model import TrainedModel
+    from protometry.lightning_modules.contract import SourceTable
+    from protometry.lightning_modules.geometry import Geometry
     from protometry.lightning_modules.phases import Phase
 
-REASONS = ("background", "border", "duplicate")
+REASONS = ("background", "border", "duplicate", "shortcut")
 PHASE = "edit"  # the only one of the new run
 
 
@@ -36,8 +38,9 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
 
     Returns:
         ``background``, units whose patch shows nothing of the object (only where the data have masks); ``border``,
-        units whose patch lies at the border of the image; ``duplicate``, units that share a patch with an earlier one.
-        None of them where units have no patches.
+        units whose patch lies at the border of the image; ``duplicate``, units that share a patch with an earlier one;
+        ``shortcut``, units whose patch sees the planted stamp (only where one was planted): in the receptive field of
+        the cell, or in the cell where every cell sees the whole image. None of them where units have no patches.
     """
     table = model.units()
     if (source := table.source) is None:
@@ -50,6 +53,8 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
         "border": (at_border.cpu() & active).nonzero().flatten().tolist(),
         "duplicate": [unit for unit in sorted(twins) if active[unit]],
     }
+    if datamodule.stamp is not None:
+        found["shortcut"] = _seeing_stamp(active.nonzero().flatten().tolist(), source, model.geometry, datamodule)
     if datamodule.capabilities("projection").object_mask is not True:
         return found
     dataset = datamodule.dataset("projection")
@@ -61,6 +66,19 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
         if not mask[y0 : y1 + 1, x0 : x1 + 1].any():
             background.append(unit)
     return {"background": background} | found
+
+
+def _seeing_stamp(units: list[int], source: SourceTable, geometry: Geometry, datamodule: Any) -> list[int]:
+    """Those of the units whose patch sees the stamp of its image."""
+    stamped = set(datamodule.shown("projection").stamped.tolist())
+    size: Literal["cell", "receptive_field"] = "cell" if geometry.sees_everything() else "receptive_field"
+    (height, width), side = geometry.image, datamodule.stamp.side(geometry.image)
+    seeing = []
+    for unit in units:
+        _, _, x1, y1 = geometry.cell_box(int(source.row[unit]), int(source.col[unit]), size)
+        if int(source.sample_key[unit]) in stamped and x1 >= width - side and y1 >= height - side:
+            seeing.append(unit)
+    return seeing
 
 
 def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -> dict[str, Any]:

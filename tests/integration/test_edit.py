@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from protometry.datamodules.stamp import Stamp
 from protometry.evaluation.edit import edited_phases, main, reasons_of
 from protometry.lightning_modules import PIPNet, load_model
 from tests.lightning_modules.registry import TINY_PROTOPNET, selected_qpm
@@ -57,14 +58,22 @@ def test_reasons_by_hand():
     mask = torch.zeros(32, 32, dtype=torch.bool)
     mask[16:24, 16:24] = True  # cell (2, 2) of 4x4
     dataset = type("Photos", (), {"sample_ids": ["a"], "__getitem__": lambda self, index: {"object_mask": mask}})()
-    data = SimpleNamespace(capabilities=lambda split: SimpleNamespace(object_mask=True), dataset=lambda split: dataset)
+    flags = SimpleNamespace(object_mask=True)
+    data = SimpleNamespace(capabilities=lambda split: flags, dataset=lambda split: dataset, stamp=None)
     assert reasons_of(model, data) == {}
     layer = model.prototypes
     rows, columns = torch.tensor([0, 1, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 2])
     layer.row[:5], layer.col[:5], layer.sample_key[:5] = rows, columns, 7
     layer.box[:5] = torch.stack([columns * 8, rows * 8, columns * 8 + 7, rows * 8 + 7], dim=1)
     layer.sample_id, layer.active[3] = ["a"] * 5 + [""] * 11, False
-    assert reasons_of(model, data) == {"background": [0, 1, 2], "border": [0], "duplicate": [2]}
+    found = {"background": [0, 1, 2], "border": [0], "duplicate": [2]}
+    assert reasons_of(model, data) == found
+    data.stamp, data.shown = Stamp(0), lambda split: SimpleNamespace(stamped=torch.tensor([7, 9]))
+    seen = [model.geometry.cell_box(cell, cell, "receptive_field")[2] >= 32 - 4 for cell in (0, 1, 2)]
+    assert seen == [False, True, True]  # of a stamp of 4 pixels; the cell (1, 1) itself ends at 15
+    assert reasons_of(model, data) == found | {"shortcut": [1, 2, 4]}
+    data.shown = lambda split: SimpleNamespace(stamped=torch.tensor([9]))
+    assert reasons_of(model, data) == found | {"shortcut": []}
 
 
 def test_one_phase_is_left_that_trains_the_head_alone():
