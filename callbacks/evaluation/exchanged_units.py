@@ -66,7 +66,7 @@ def exchange_units(module: LightningModule, datamodule: Any, seed: int, chunk: i
     own, other = (cast(Any, copy.deepcopy(module, {id(module.backbone): module.backbone})) for _ in range(2))
     units, device = len(model_of(module).units().active), module.device
     if foreign is None:
-        patches = _random_patches(own, datamodule.dataset("projection"), seed)
+        patches = _random_patches(own, datamodule.shown("projection"), seed)
     else:
         batches = _without_labels(foreign.projection_dataloader())
         nearest = patches_of_nearest_images(own, batches, device, images=1, own=False)

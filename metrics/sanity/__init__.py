@@ -31,7 +31,7 @@ __all__ = [
 
 FAMILY = Family(
     "sanity",
-    "Does a unit see what its map marks, do maps need what was learnt, decisions the prototypes, and was a shortcut learnt?",
+    "Do maps mark what units see and need what was learnt, do decisions need the prototypes, was a shortcut learnt?",
     (
         *(DELETION, INSERTION, RANK_CORRELATION, SIMILARITY),
         *(EXCHANGED_ACCURACY, EXCHANGED_AGREEMENT, SHORTCUT_SUCCESS, SHORTCUT_UNITS),
@@ -48,7 +48,7 @@ FAMILY = Family(
     "(`--attacked N`, `protocol.attacked`). Randomisation takes one forward pass and one more explanation; the model "
     "gets its weights back. Foreign patches take two passes over the training and validation images and one over the "
     "evaluated ones, and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes the patch "
-    "of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut is a "
-    "patch in training images of one class (`--data.stamp`), two forward passes, and its control, `plain`, a patch of "
-    "the mean colour of the image in the same place.",
+    "of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut is "
+    "a patch in training images of one class (`--data.stamp`). It takes two forward passes; its control, `plain`, is a "
+    "patch of the mean colour of the image in the same place.",
 )

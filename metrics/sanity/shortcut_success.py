@@ -78,6 +78,7 @@ SHORTCUT_SUCCESS = MetricEntry(
         misread="A model may see the stamp in every image and still follow the rest of it: `sanity/shortcut_units` "
         "tells. A stamp that hides something changes predictions, too: read `lift_over_plain`, over a patch of the "
         "mean colour of the image in its place.",
+        finding="The planted stamp turns {value} of the images of other classes into its class.",
     ),
     lambda facts: ShortcutSuccess(facts.stamp.label),
     needs=("stamp",),

@@ -102,6 +102,7 @@ SHORTCUT_UNITS = MetricEntry(
         source="ours",
         misread="A unit that sees the stamp may have no weight for its class, and none may be above 2 although many "
         "see a little of it. `most_raised` names three units, whether they are above 2 or not.",
+        finding="{value} of the units rely on the planted stamp.",
     ),
     lambda facts: ShortcutUnits(facts.active),
     needs=("stamp", "units"),

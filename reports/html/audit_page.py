@@ -23,6 +23,7 @@ VERDICTS: dict[Verdict, str] = {
 }
 _CONTROLS = {
     "shifted": "for maps at a random place",
+    "plain": "with a plain patch",
     "own": "with its own ones",
     "majority": "for the most frequent answer",
     "unmoved": "for maps that do not depend on the model",

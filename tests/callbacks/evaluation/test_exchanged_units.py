@@ -70,7 +70,7 @@ class Painted:
             names = {"sample_key": index, "sample_id": f"{index}"}
             self.samples.append({"image": image, "label": index % CLASSES} | names)
 
-    def dataset(self, split):
+    def shown(self, split):
         return self.samples
 
     def projection_dataloader(self):
