@@ -48,6 +48,7 @@ from protometry.metrics.concepts.calibration_error import calibration_bins, cali
 from protometry.metrics.concepts.corrections import group_uncertainty, intervention_masks
 from protometry.metrics.concepts.existence import concept_existence, concept_existence_baselines
 from protometry.metrics.concepts.global_importance import concept_global_importance
+from protometry.metrics.concepts.impurity import niche_impurity, oracle_impurity
 from protometry.metrics.concepts.intervention import intervention_curve
 from protometry.metrics.concepts.leakage import mutual_information
 from protometry.metrics.concepts.location import concept_location

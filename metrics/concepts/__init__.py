@@ -14,6 +14,7 @@ from protometry.metrics.concepts.auc import AUC, ConceptAUC
 from protometry.metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
 from protometry.metrics.concepts.existence import ConceptExistence, Subset, existence_entry
 from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
+from protometry.metrics.concepts.impurity import IMPURITY, NicheImpurity, OracleImpurity
 from protometry.metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
 from protometry.metrics.concepts.leakage import LEAKAGE, ConceptTaskLeakage, InterconceptLeakage
 from protometry.metrics.concepts.location import ConceptLocation, location_entry
@@ -36,6 +37,8 @@ __all__ = [
     "InterconceptLeakage",
     "InterventionArea",
     "InterventionFinal",
+    "NicheImpurity",
+    "OracleImpurity",
     "ResidualShare",
 ]
 
@@ -76,7 +79,7 @@ _PREDICTED: dict[str, Need] = {
 FAMILY = Family(
     "concepts",
     "Are concepts correct, present in the image, at the right place, and used by the right classes?",
-    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, *LEAKAGE, RESIDUAL_SHARE),
+    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, *IMPURITY, *LEAKAGE, RESIDUAL_SHARE),
     {
         **_PREDICTED,
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from protometry.metrics.concepts.prediction import CONCEPTS, ConceptPrediction, build
+from protometry.metrics.concepts.prediction import CONCEPTS, ConceptScores, build
 from protometry.metrics.entry import MetricEntry, Words
-from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_tensor
 
 
@@ -60,13 +57,10 @@ def name_units(auc: Tensor, least: float = 0.6) -> Tensor:
     return first.masked_fill(~(best >= least), -1)
 
 
-class ConceptAUC(ConceptPrediction, KeptScores):
+class ConceptAUC(ConceptScores):
     """Mean over concepts of the area under the ROC curve of their scores (higher is better).
 
     ``majority`` is 1/2, as of every prediction that is the same for all images.
-
-    The scores and labels of all images are kept, as float32, because an area is known only from all of them: 8·N·L
-    bytes on every process once it synchronises.
 
     Example:
         >>> metric = ConceptAUC(torch.tensor([0]), num_concepts=1)
@@ -77,19 +71,12 @@ class ConceptAUC(ConceptPrediction, KeptScores):
 
     higher_is_better = True
 
-    def __init__(self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, **kwargs: Any) -> None:
-        super().__init__(concepts, num_concepts, active, columns=2 * num_concepts, **kwargs)
-
     def update(self, scores: Tensor, concept_labels: Tensor) -> None:
-        predicted = self._by_concept(scores, concept_labels, "scores").float()
-        predicted = predicted.masked_fill(~predicted.isfinite(), -torch.inf)
-        self._append(torch.cat([predicted, concept_labels.float()], dim=1))
+        self._keep(scores, concept_labels)
 
     def values(self) -> Tensor:
-        scores, present = self.scores.chunk(2, dim=1)
-        kept = (scores.isfinite() | ~self.named).all(dim=1)
-        areas: Tensor = concept_auc(scores[kept], present[kept] > 0).diagonal()
-        return areas.masked_fill(~self.named, torch.nan)
+        scores, present, _ = self._kept()
+        return self._of_all(concept_auc(scores, present).diagonal())
 
     def _majority(self) -> Tensor:
         return torch.full((len(self.units),), 0.5, dtype=torch.float64, device=self.units.device)

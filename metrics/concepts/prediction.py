@@ -10,6 +10,7 @@ from torch import Tensor
 
 from protometry.metrics.base import ItemMean
 from protometry.metrics.facts import Facts
+from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
 
 CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
@@ -59,6 +60,43 @@ class ConceptPrediction(ItemMean):
     def _additions(self) -> dict[str, Any]:
         baseline = self._majority().masked_fill(~self.values().isfinite(), torch.nan)
         return {"majority": float(baseline.nanmean())}
+
+
+class ConceptScores(ConceptPrediction, KeptScores):
+    """Base of those that need the scores of all images at once.
+
+    Scores and labels are kept as float32, 8 bytes per image and concept, on every process once it synchronises.
+
+    Args:
+        columns: of further values that are kept of an image.
+    """
+
+    def __init__(
+        self, concepts: Tensor, num_concepts: int, active: Tensor | None = None, columns: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(concepts, num_concepts, active, columns=2 * num_concepts + columns, **kwargs)
+
+    def _keep(self, scores: Tensor, concept_labels: Tensor, *more: Tensor) -> None:
+        """Add images, with ``(B, 1)`` of each further value."""
+        predicted = self._by_concept(scores, concept_labels, "scores").float()
+        predicted = predicted.masked_fill(~predicted.isfinite(), -torch.inf)
+        self._append(torch.cat([predicted, concept_labels.float(), *(values.float() for values in more)], dim=1))
+
+    def _kept(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores ``(n, M)``, labels ``(n, M)`` bool and further values of the M concepts with a unit.
+
+        Of the images on which all scores are finite.
+        """
+        scores, present, more = self.scores.tensor_split([len(self.units), 2 * len(self.units)], dim=1)
+        scores, present = scores[:, self.named], present[:, self.named] > 0
+        kept = scores.isfinite().all(dim=1)
+        return scores[kept], present[kept], more[kept]
+
+    def _of_all(self, values: Tensor) -> Tensor:
+        """``(L,)`` of the values ``(M,)`` of concepts with a unit; NaN for the others."""
+        every = values.new_full((len(self.units),), torch.nan)
+        every[self.named] = values
+        return every
 
 
 def build(facts: Facts, kind: Callable[..., ConceptPrediction], **options: Any) -> ConceptPrediction:

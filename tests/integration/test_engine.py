@@ -126,7 +126,8 @@ ONE_CLASS = ("concepts/cgim2_concept", "concepts/cgim3_concept", "funnybirds/com
 
 
 def test_every_number_is_a_number(reference):
-    names = ("accuracy", "auc", "ece", "task_leakage", "interconcept_leakage", "residual_share")
+    leaks = ("oracle_impurity", "niche_impurity", "task_leakage", "interconcept_leakage")
+    names = ("accuracy", "auc", "ece", *leaks, "residual_share")
     predictions = {f"concepts/{name}" for name in names}
     assert reference.skipped.keys() == {"general/abstention", *predictions, *FAMILIES["intervention"].keys}
     assert reference.metrics.keys() | reference.skipped.keys() == {*resolve(["all"])}

@@ -89,6 +89,9 @@ def test_a_perfect_reader_reaches_the_ceilings(k):
     """
     result = measured("perfect")
     assert result["general/accuracy"]["value"] == 1
+    assert result["concepts/oracle_impurity"]["value"] == 0
+    niche = result["concepts/niche_impurity"]
+    assert niche["value"] == niche["oracle"]
     assert all(result[f"concepts/cgim{kind}_{axis}"]["centered"] > 0.99 for kind in (1, 2, 3) for axis in AXES)
     assert result[f"concepts/cem@{k}"]["value"] == 1
     assert result[f"concepts/clm@{k}"]["value"] == 1
@@ -117,6 +120,7 @@ def test_shuffled_concepts_are_worst(k):
     for reader in (swapped, moved):
         assert reader["general/accuracy"]["value"] == 1
     assert swapped[f"concepts/cem@{k}"]["value"] == 0
+    assert moved["concepts/oracle_impurity"]["value"] > 0.4
     assert swapped[f"concepts/clm@{k}"]["value"] > 0.99
     assert all(swapped[f"concepts/cgim{kind}_{axis}"]["centered"] < -0.99 for kind in (1, 2, 3) for axis in AXES)
     assert moved[f"concepts/clm@{k}"]["value"] < 0.2
