@@ -23,7 +23,9 @@ MAY_IMPORT: dict[str, str] = {
     "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation",
     "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
     "lightning_modules.training_inputs "
-    "lightning_modules.phases lightning_modules.backbones.kept_features explanations metrics datamodules.base "
+    "lightning_modules.phases lightning_modules.backbones.kept_features "
+    "lightning_modules.heads.sparse_path "  # solved on the units of any model
+    "explanations metrics datamodules.base "
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     "evaluation": "callbacks command_line reports run_folder explanations.Explainer explanations.Upsample "

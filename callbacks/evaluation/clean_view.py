@@ -63,6 +63,7 @@ class Setting:
         reads: name of a view and of a field in it, of everything that some metric reads.
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
         exchange: copies of the model with foreign patches and with its own prototypes, if some metric reads them.
+        sparse_heads: weights ``(T, K, U)`` and biases ``(T, K)``, if they are read.
     """
 
     facts: Facts
@@ -72,6 +73,7 @@ class Setting:
     attack_steps: int = 40
     protocol: ViewProtocol | None = None
     exchange: Exchange | None = None
+    sparse_heads: tuple[Tensor, Tensor] | None = None
 
     @cached_property
     def fields(self) -> frozenset[str]:

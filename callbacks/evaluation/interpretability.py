@@ -24,6 +24,7 @@ from protometry.callbacks.evaluation.gather_facts import (
     refuse_repeated,
 )
 from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
+from protometry.callbacks.evaluation.sparse_heads import solve_sparse_heads
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
 from protometry.callbacks.forward.images_per_forward import default_budget, images_per_forward
 from protometry.callbacks.forward.observer import Observer
@@ -207,6 +208,9 @@ class Interpretability(Callback):
             foreign = self.foreign[1] if self.foreign else None
             exchange = exchange_units(module, datamodule, self.seed, observer.chunk, foreign)
             self.this_pass.setting = replace(self.this_pass.setting, exchange=exchange)
+        if self.this_pass.reads_sparse_heads:
+            heads = solve_sparse_heads(facts, module, datamodule, self.memory_budget)
+            self.this_pass.setting = replace(self.this_pass.setting, sparse_heads=heads)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)

@@ -34,6 +34,7 @@ from protometry.metrics.functional import (
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
 STABILITY_DRAWS = 3
+SPARSE_HEADS = "sparse_heads"
 
 
 class Clipped(View):
@@ -202,6 +203,17 @@ class Intervention(View):
         self.intervened_logits = torch.cat([plain, logits], dim=2)
 
 
+class SparseHeads(View):
+    """The clean image, classified by heads with few weights."""
+
+    @cached_property
+    def sparse_logits(self) -> Tensor:
+        """``(B, T, K)`` float64."""
+        assert self.clean.setting.sparse_heads is not None
+        weight, bias = self.clean.setting.sparse_heads
+        return torch.einsum("bu,tku->btk", self.clean.scores.double(), weight) + bias
+
+
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.
 VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "clean": lambda clean: [clean],
@@ -218,6 +230,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "randomised": lambda clean: [Randomised(clean)],
     "exchanged": lambda clean: [Exchanged(clean)],
     "shortcut": lambda clean: [Shortcut(clean)],
+    SPARSE_HEADS: lambda clean: [SparseHeads(clean)],
     **{
         f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]
         for ending, how in CORRECTIONS.items()

@@ -150,11 +150,7 @@ def _refuse_alike(scores: Tensor) -> None:
 
 def _halvings(problem: Problem) -> list[float]:
     """Penalties below the smallest one for which all weights are 0."""
-    classes, units = problem.shape
-    zero = torch.zeros(classes, units, dtype=torch.float64, device=problem.scores.device)
-    _, slope, _ = problem.smooth(zero, zero[:, 0])
-    pull = -slope if problem.terms.nonnegative else slope.abs()
-    largest = (pull / (problem.l1 * problem.penalty_factor)).masked_fill(problem.fixed, 0.0).max().item()
+    largest = problem.largest_penalty()
     return [largest / 2**step for step in range(1, HALVINGS + 1)]
 
 

@@ -100,6 +100,13 @@ class Problem:
         other.l1, other.l2 = penalty * self.l1_ratio, penalty * (1 - self.l1_ratio)
         return other
 
+    def largest_penalty(self) -> float:
+        """The smallest penalty for which all weights are 0."""
+        zero = torch.zeros(self.shape, dtype=torch.float64, device=self.scores.device)
+        _, slope, _ = self.smooth(zero, zero[:, 0])
+        pull = -slope if self.terms.nonnegative else slope.abs()
+        return (pull / (self.l1_ratio * self.penalty_factor)).masked_fill(self.fixed, 0.0).max().item()
+
     def within(self, units: Tensor, free: Tensor) -> Problem:
         """The problem in the weights ``free``, ``(K, U)`` bool, of units ``(m,)`` or, class by class, ``(K, m)``."""
         part, listed = copy(self), units.expand(self.shape[0], -1)

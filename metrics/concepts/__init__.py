@@ -12,6 +12,12 @@ from torch import Tensor
 from protometry.metrics.concepts.accuracy import ACCURACY, ConceptAccuracy
 from protometry.metrics.concepts.auc import AUC, ConceptAUC
 from protometry.metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
+from protometry.metrics.concepts.effective_concepts import (
+    EFFECTIVE_CONCEPTS,
+    AccuracyAtNEC,
+    MeanAccuracyAtNEC,
+    why_no_heads,
+)
 from protometry.metrics.concepts.existence import ConceptExistence, Subset, existence_entry
 from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
 from protometry.metrics.concepts.impurity import IMPURITY, NicheImpurity, OracleImpurity
@@ -26,6 +32,7 @@ from protometry.metrics.facts import Facts
 from protometry.metrics.needs import Need, class_table, unless
 
 __all__ = [
+    "AccuracyAtNEC",
     "ConceptAUC",
     "ConceptAccuracy",
     "ConceptCalibrationError",
@@ -37,6 +44,7 @@ __all__ = [
     "InterconceptLeakage",
     "InterventionArea",
     "InterventionFinal",
+    "MeanAccuracyAtNEC",
     "NicheImpurity",
     "OracleImpurity",
     "ResidualShare",
@@ -79,12 +87,23 @@ _PREDICTED: dict[str, Need] = {
 FAMILY = Family(
     "concepts",
     "Are concepts correct, present in the image, at the right place, and used by the right classes?",
-    (*GLOBAL_IMPORTANCE, *_ranked(), ACCURACY, AUC, CALIBRATION_ERROR, *IMPURITY, *LEAKAGE, RESIDUAL_SHARE),
+    (
+        *GLOBAL_IMPORTANCE,
+        *_ranked(),
+        ACCURACY,
+        AUC,
+        CALIBRATION_ERROR,
+        *IMPURITY,
+        *LEAKAGE,
+        RESIDUAL_SHARE,
+        *EFFECTIVE_CONCEPTS,
+    ),
     {
         **_PREDICTED,
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,
         "class_concepts": class_table("class_concepts"),
         **dict(_enough()),
+        "sparse_heads": why_no_heads,
         "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits completely"),
     },
     "For models with a weight matrix whose units are concepts, or are named after them; formulas, baselines and the "

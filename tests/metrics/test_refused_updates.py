@@ -55,7 +55,7 @@ def whole_record(multi_label):
         "image_size": (8, 8), "intervened_logits": real(5, 4, CLASSES), "background_drops": real(3),
         "background_valid": flag(3), "predictions": whole(CLASSES), "kept_predictions": whole(CLASSES, 2**PARTS),
         "label_candidates": flag(THRESHOLDS, 5), "irrelevant": flag(5), "pair_importance": real(2, PARTS),
-        "shared_parts": flag(2, PARTS), "pair_drops": real(2, 2),
+        "shared_parts": flag(2, PARTS), "pair_drops": real(2, 2), "sparse_logits": real(6, CLASSES),
     }  # fmt: skip
 
 

@@ -157,6 +157,7 @@ def test_reasons():
     trained = "training: other data"
     assert {skipped.pop(key) for key in (*FAMILIES["concepts"].keys, *FAMILIES["intervention"].keys)} == {
         f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
+        f"{labels}; {trained}",
         f"{labels}; residual: the units of the model explain its logits completely",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",

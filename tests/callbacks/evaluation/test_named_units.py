@@ -97,7 +97,11 @@ def test_names_are_looked_for_only_where_they_help():
         assert not needs_names(["concepts/cem@5"], facts(**(unnamed | absent))), absent
     reasons = build(["concepts"], facts(**(unnamed | {"kind": "class"})))[1]
     assert set(reasons) | {"concepts/residual_share"} == set(FAMILIES["concepts"].keys)
-    told = ("the units of the model stand for no concepts", "the model is not trained to predict concepts")
+    told = (
+        "the units of the model stand for no concepts",
+        "the model is not trained to predict concepts",
+        "the units of the model are classes",
+    )
     assert all(any(why in reason for why in told) for reason in reasons.values())
     few = replace(known, unit_concepts=torch.tensor([0, -1, -1, -1, 0, 0]), concept_order=torch.arange(6))
     built, reasons = build(["concepts/cem@1", "concepts/cem@3"], few)  # the last unit is not active

@@ -9,7 +9,7 @@ from protometry.metrics.suite import ENTRIES, FAMILIES
 from protometry.reports.published.numbers import DEFECTS, Published, all_records, published
 
 # keys of papers that are not metrics of the suite: people's answers, and results of other tasks
-WITHOUT_METRIC = {"class_representation/correlation", "concepts/accuracy", "concepts/anec@5", "general/top5_accuracy"}
+WITHOUT_METRIC = {"class_representation/correlation", "concepts/accuracy", "general/top5_accuracy"}
 COUNTS = {"compactness/global_size", "compactness/npr", "compactness/local_size", "contrastivity/entropy"}
 SIGNED = re.compile(r"complexity/iord|concepts/cgim\d_(concept|class)|study/similarity_(pearson|spearman)")
 RECORDS = all_records()
