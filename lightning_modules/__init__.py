@@ -5,6 +5,7 @@ from protometry.lightning_modules.cem import CEM
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
 from protometry.lightning_modules.deformable_protopnet import DeformableProtoPNet
+from protometry.lightning_modules.intcem import IntCEM
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.label_free_cbm import LabelFreeCBM
 from protometry.lightning_modules.load import load_model
@@ -26,6 +27,7 @@ __all__ = [
     "Classifier",
     "ConceptBottleneck",
     "DeformableProtoPNet",
+    "IntCEM",
     "InterpretableModule",
     "LabelFreeCBM",
     "PIPNet",

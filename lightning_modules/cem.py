@@ -152,11 +152,11 @@ class CEM(ConceptBottleneck):
         Raises:
             TypeError: without the embeddings.
         """
-        return self.linear(_mixed(scores, context).flatten(-2))  # type: ignore[no-any-return]
+        return self.linear(mixed_embeddings(scores, context).flatten(-2))  # type: ignore[no-any-return]
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
         """``(B, L)``: W_kl·c_l for one class k per image; rows sum to the logit less its bias."""
-        mixed = _mixed(output.scores, output.extras.get("context"))
+        mixed = mixed_embeddings(output.scores, output.extras.get("context"))
         weight = self.linear.weight.view(self.num_classes, *mixed.shape[1:])
         return (weight[classes] * mixed).sum(dim=2)
 
@@ -170,15 +170,19 @@ class CEM(ConceptBottleneck):
         """False: the head reads embeddings, too."""
         return False
 
-    def randomly_corrected(self, scores: Tensor, batch: dict[str, Any]) -> Tensor:
-        """RandInt: scores ``(B, L)`` of which a share is replaced by the labels.
+    def randomly_chosen(self, batch: dict[str, Any]) -> Tensor:
+        """``(B, L)`` bool, the concepts that RandInt corrects.
 
         The draws are a function of (``noise_seed``, optimiser step, sample, concept).
         """
         keys = batch["sample_key"]
         steps = torch.full_like(keys, self.global_step)[:, None]
-        draws = keyed_uniform(keys, steps, scores.shape[1:], self.noise_seed + _RANDINT_SEED)[:, 0]
-        return torch.where(draws < 2 * self.correct - 1, self.training_concepts(batch).to(scores.dtype), scores)
+        draws = keyed_uniform(keys, steps, tuple(self.known.shape), self.noise_seed + _RANDINT_SEED)[:, 0]
+        return draws < 2 * self.correct - 1
+
+    def randomly_corrected(self, scores: Tensor, batch: dict[str, Any]) -> Tensor:
+        """RandInt: scores ``(B, L)`` of which a share is replaced by the labels."""
+        return torch.where(self.randomly_chosen(batch), self.training_concepts(batch).to(scores.dtype), scores)
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """``concept_bce`` as in a bottleneck; ``cross_entropy`` of the logits after RandInt."""
@@ -193,7 +197,7 @@ class CEM(ConceptBottleneck):
         return terms | {"cross_entropy": corrected_cross_entropy}
 
 
-def _mixed(scores: Tensor, context: Tensor | None) -> Tensor:
+def mixed_embeddings(scores: Tensor, context: Tensor | None) -> Tensor:
     """``(..., L, m)``: p c⁺ + (1 - p) c⁻."""
     if context is None:
         raise TypeError(

@@ -74,6 +74,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Classifier": {"phases": "{train: {epochs: 4}}"},
     "BagNet": {"backbone": "{name: bagnet9, width: 16}", "phases": "{train: {epochs: 4}}"},
     "CEM": {"embedding_size": 4, "label_noise": 0.2, "phases": "{joint: {epochs: 4}}"},
+    "IntCEM": {"embedding_size": 4, "phases": "{joint: {epochs: 4}}"},
     "ConceptBottleneck": {"label_noise": 0.2, "phases": "{concepts: {epochs: 2}, labels: {epochs: 2}}"},
     "LabelFreeCBM": {"words": WORDS, "embeddings": words_file(), **ANY},
     "DeformableProtoPNet": DEFORMABLE,

@@ -228,6 +228,7 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
         # stopped once the percentiles are stored
         pytest.param("ConceptBottleneck", [], 10, 16, id="ConceptBottleneck"),
         pytest.param("CEM", ["--model.phases={joint: {epochs: 2}}"], 6, 8, id="CEM"),
+        pytest.param("IntCEM", ["--model.phases={joint: {epochs: 2}}"], 6, 8, id="IntCEM"),
         pytest.param("QPM", [], 10, 16, id="QPM"),  # stopped once features are selected
     ],
 )

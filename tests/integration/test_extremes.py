@@ -20,6 +20,7 @@ from tests.photo_trees import make_folders
 NEEDED = {  # arguments without a default, with the fewest concepts
     "CEM": {"num_concepts": 1},
     "ConceptBottleneck": {"num_concepts": 1},
+    "IntCEM": {"num_concepts": 1},
     "PosthocCBM": {"num_concepts": 2},
     "LabelFreeCBM": {"words": ["beak", "wing"], "embeddings": "none.npz"},
 }
