@@ -22,7 +22,6 @@ from protometry.evaluation.__main__ import checkpoint_of
 if TYPE_CHECKING:
     from protometry.evaluation.trained_model import TrainedModel
     from protometry.lightning_modules.contract import SourceTable
-    from protometry.lightning_modules.geometry import Geometry
     from protometry.lightning_modules.phases import Phase
 
 REASONS = ("background", "border", "duplicate", "shortcut")
@@ -54,7 +53,7 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
         "duplicate": [unit for unit in sorted(twins) if active[unit]],
     }
     if datamodule.stamp is not None:
-        found["shortcut"] = _seeing_stamp(active.nonzero().flatten().tolist(), source, model.geometry, datamodule)
+        found["shortcut"] = _seeing_stamp(active.nonzero().flatten().tolist(), model, source, datamodule)
     if datamodule.capabilities("projection").object_mask is not True:
         return found
     dataset = datamodule.dataset("projection")
@@ -68,9 +67,9 @@ def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
     return {"background": background} | found
 
 
-def _seeing_stamp(units: list[int], source: SourceTable, geometry: Geometry, datamodule: Any) -> list[int]:
+def _seeing_stamp(units: list[int], model: Any, source: SourceTable, datamodule: Any) -> list[int]:
     """Those of the units whose patch sees the stamp of its image."""
-    stamped = set(datamodule.shown("projection").stamped.tolist())
+    stamped, geometry = set(datamodule.shown("projection").stamped.tolist()), model.geometry
     size: Literal["cell", "receptive_field"] = "cell" if geometry.sees_everything() else "receptive_field"
     (height, width), side = geometry.image, datamodule.stamp.side(geometry.image)
     seeing = []

@@ -59,7 +59,7 @@ def gather_facts(
         decides_by_tree=isinstance(model, DecidesByTree),
         has_backbone=bool(backbone_parameters(model)),
         exchange=not_exchangeable(model, datamodule),
-        stamp=datamodule.stamp,
+        stamp=getattr(datamodule, "stamp", None),  # a data module of another kind has none
     )
 
 

@@ -31,6 +31,7 @@ def shortcut_success(labels: Tensor, predictions: Tensor, stamped_predictions: T
         >>> shortcut_success(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), label=0)
         tensor([nan, 1., 0.], dtype=torch.float64)
     """
+    check_tensor("labels", labels, ("B",), "int64")
     for name, value in (("predictions", predictions), ("stamped_predictions", stamped_predictions)):
         check_tensor(name, value, (len(labels),), "int64")
     own = (labels == label) | (predictions == label)
@@ -81,6 +82,6 @@ SHORTCUT_SUCCESS = MetricEntry(
         finding="The planted stamp turns {value} of the images of other classes into its class.",
     ),
     lambda facts: ShortcutSuccess(facts.stamp.label),
-    needs=("stamp",),
+    needs=("stamp", "single_label"),
     view="shortcut",
 )

@@ -39,6 +39,8 @@ def whole_record(multi_label):
         **{f"{side}owned_peaks": whole(8, SHOWN, 2) for side in sides},
         **{name: real(CLASSES) for name in ("logits", "perturbed_logits", "residual", "unit_logits")},
         **{f"{how}_logits": real(CLASSES) for how in ("exchanged", "refitted")},
+        **{f"{how}_scores": real(UNITS) for how in ("stamped", "plain")},
+        **{f"{how}_predictions": whole(CLASSES) for how in ("stamped", "plain")},
         **{name: real(UNITS) for name in ("contributions", "concept_probabilities")},
         **{name: real(PARTS) for name in ("label_importance", "part_drops")},
         **{name: real() for name in ("label_logits", "label_totals")},

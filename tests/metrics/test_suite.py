@@ -202,6 +202,7 @@ def test_reasons():
         "class_representation/class_independence": f"{weight}; training: other data; {labels}",
         "class_representation/sid@5": weight,
         **dict.fromkeys(("sanity/exchanged_accuracy", "sanity/exchanged_agreement"), f"{labels}; training: other data"),
+        "sanity/shortcut_success": labels,
     }
     assert build(["general/top3_accuracy"], facts(num_classes=4))[1] == {}
     untrainable = build(["sanity"], facts(has_backbone=False))[1]

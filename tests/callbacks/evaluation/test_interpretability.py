@@ -76,6 +76,7 @@ def trainer(names=NAMES, **capabilities):
         tables=ClassTables(),
         capabilities=lambda split: Capabilities(**capabilities),
         dataset=lambda split: Dataset(names),
+        stamp=None,
     )
     return SimpleNamespace(datamodule=data, loggers=[], current_epoch=0, state=SimpleNamespace(fn="fit"))
 

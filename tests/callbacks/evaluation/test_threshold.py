@@ -123,6 +123,7 @@ SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
+    *(f"sanity/{name}" for name in ("exchanged_accuracy", "exchanged_agreement", "shortcut_success")),
     *FAMILIES["concepts"].keys,
     *FAMILIES["intervention"].keys,
     *FAMILIES["funnybirds"].keys,
@@ -134,7 +135,7 @@ def test_the_whole_suite_gives_numbers_or_reasons():
     fit_threshold(model, data)
     result = run_engine(Interpretability(["all"]), model, data)
     assert {key for key, reason in result.skipped.items() if "the data are multilabel" in reason} == SINGLE
-    assert result.skipped.keys() - SINGLE == {"general/abstention"}
+    assert result.skipped.keys() - SINGLE == {"general/abstention", "sanity/shortcut_units"}
     assert {*result.metrics, *result.skipped} == set(resolve(["all"]))
     undefined = {key for key, entry in result.metrics.items() if math.isnan(entry["value"])}
     assert not undefined, undefined

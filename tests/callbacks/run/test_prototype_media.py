@@ -107,7 +107,7 @@ def trainer(folder, epoch=1, is_global_zero=True, masks="no masks"):
     datamodule = SimpleNamespace(
         class_names=["crow, black", "jay"],
         tables=ClassTables(part_names=["eye"]),
-        dataset=lambda split: {"projection": images}[split],
+        shown=lambda split: {"projection": images}[split],
         images=images,
         capabilities=lambda split: Capabilities(object_mask=masks),
     )
