@@ -87,7 +87,7 @@ from protometry.metrics.general.f1 import f1_score, label_f1_score
 from protometry.metrics.general.top_k_accuracy import top_k_accuracy
 from protometry.metrics.localisation.pointing_game import energy_pointing_game, pointing_game
 from protometry.metrics.localisation.region_intersection_over_union import region_intersection_over_union
-from protometry.metrics.primitives.boxes import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
+from protometry.metrics.primitives.boxes import bounding_boxes, cell_boxes, patch_boxes, points_in_boxes, window_boxes
 from protometry.metrics.primitives.intersection_over_union import (
     box_intersection_over_union,
     mask_intersection_over_union,
@@ -105,6 +105,7 @@ from protometry.metrics.primitives.perturbation import (
     completeness_perturbation,
     keyed_noise,
     keyed_uniform,
+    only_boxes,
     removal_order,
     shifted_maps,
     without_pixels,
@@ -113,5 +114,6 @@ from protometry.metrics.primitives.ranking import gather_units, top_units, unit_
 from protometry.metrics.primitives.regions import binarize_maps, clip_saliency, percentile_mask
 from protometry.metrics.primitives.variants import Variant
 from protometry.metrics.sanity.deletion import kept_area
+from protometry.metrics.sanity.place import kept_share, share_inside
 from protometry.metrics.sanity.randomisation import map_rank_correlation, map_structural_similarity
 from protometry.metrics.sanity.shortcut_success import shortcut_success

@@ -25,7 +25,7 @@ from protometry.metrics.suite import ENTRIES
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
 EXCHANGED = "exchanged"  # the view through foreign patches
-ATTACKED = ("misalignment", "misalignment_noise", "deletion", "insertion")  # the views that may be of some images only
+ATTACKED = ("misalignment", "misalignment_noise", "deletion", "insertion", "place")  # views of 1,000 images at most
 
 
 @dataclass

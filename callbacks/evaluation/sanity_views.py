@@ -1,4 +1,4 @@
-"""The views of the sanity metrics: an image taken away or stamped, an untrained backbone, and foreign prototypes."""
+"""The views of the sanity metrics: images taken away or stamped, an untrained backbone, and foreign prototypes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,40 @@ from torch import Tensor
 from protometry.callbacks.evaluation.clean_view import Clean, View
 from protometry.callbacks.forward.observer import Images
 from protometry.lightning_modules.contract import predicted_classes
-from protometry.metrics.functional import removal_order, shifted_maps, without_pixels
+from protometry.metrics.functional import (
+    cell_boxes,
+    keyed_uniform,
+    only_boxes,
+    peak_cells,
+    removal_order,
+    shifted_maps,
+    without_pixels,
+)
 from protometry.metrics.primitives.regions import is_flat, value_range
 
 SHIFT_SEED = 4 << 40
 STEPS = 8  # of a removal
 
 
-class Removal(View):
+class Shown(View):
+    """A view of images that are changed for each of the top units."""
+
+    def _see(self, pixels: Tensor) -> Tensor:
+        """``(B, k)`` scores of the top units, each on an image of its own ``(B, k, 3, H, W)`` or on one for all."""
+        images, count = self.clean.images, pixels.shape[1]
+        names = [name for name in images.names for _ in range(count)]
+        shown = Images(pixels.flatten(0, 1), images.keys.repeat_interleave(count), names)
+        outputs = self.clean.observer.see(shown, self.clean.unit_ids.reshape(len(shown.pixels), -1))
+        return self._of_units(outputs.scores.view(len(images.keys), count, -1))
+
+    def _of_units(self, scores: Tensor) -> Tensor:
+        """``(B, k)`` scores of the top units, each on an image of its own ``(B, k, U)`` or all on one ``(B, 1, U)``."""
+        ids = self.clean.unit_ids
+        own = scores.expand(-1, ids.shape[1], -1).gather(2, ids.clamp(min=0)[:, :, None]).squeeze(2)
+        return own.masked_fill(ids < 0, torch.nan)
+
+
+class Removal(Shown):
     """The image with 0, 1/8, ... 8/8 of its pixels taken away in the order of a map: of each unit, and of a control.
 
     The whole image is the clean one. Others take 7 forwards for each unit and for the control, which is the shifted map
@@ -47,18 +73,45 @@ class Removal(View):
         return scores.masked_fill(is_flat(*value_range(maps))[:, :, None], torch.nan)
 
     def _seen(self, order: Tensor, share: float) -> Tensor:
-        images, count = self.clean.images, order.shape[1]
-        pixels = without_pixels(images.pixels, order, share).flatten(0, 1)
-        names = [name for name in images.names for _ in range(count)]
-        shown = Images(pixels, images.keys.repeat_interleave(count), names)
-        outputs = self.clean.observer.see(shown, self.clean.unit_ids.reshape(len(pixels), -1))
-        return self._of_units(outputs.scores.view(len(images.keys), count, -1))
+        return self._see(without_pixels(self.clean.images.pixels, order, share))
 
-    def _of_units(self, scores: Tensor) -> Tensor:
-        """``(B, k)`` scores of the top units, each on an image of its own ``(B, k, U)`` or all on one ``(B, 1, U)``."""
-        ids = self.clean.unit_ids
-        own = scores.expand(-1, ids.shape[1], -1).gather(2, ids.clamp(min=0)[:, :, None]).squeeze(2)
-        return own.masked_fill(ids < 0, torch.nan)
+
+class Place(Shown):
+    """The cell where a unit has its peak, and as a control another cell, as far from it for all units of an image.
+
+    Five units take one forward each for either cell, and their gradients one forward and a backward each.
+    """
+
+    def __init__(self, clean: Clean) -> None:
+        super().__init__(clean)
+        rows, columns = clean.maps.shape[2:]
+        cells = peak_cells(clean.maps)
+        keys, count = clean.images.keys, rows * columns
+        draws = keyed_uniform(keys, torch.zeros_like(keys)[:, None], (), clean.setting.seed + SHIFT_SEED).double()
+        flat = cells[..., 1] * columns + cells[..., 0]
+        others = (flat + 1 + ((draws + 1) / 2 * (count - 1)).long()) % count
+        moved = torch.stack([others % columns, others // columns], dim=2)
+        self.cell_boxes, self.other_boxes = (cell_boxes(at, (rows, columns), clean.image_size) for at in (cells, moved))
+
+    @cached_property
+    def unit_scores(self) -> Tensor:
+        """``(B, k)`` on the whole image."""
+        return self._of_units(self.clean.scores[:, None])
+
+    @cached_property
+    def cell_scores(self) -> Tensor:
+        """``(B, k)`` on the cell alone."""
+        return self._see(only_boxes(self.clean.images.pixels, self.cell_boxes))
+
+    @cached_property
+    def other_cell_scores(self) -> Tensor:
+        """``(B, k)`` on the other cell alone."""
+        return self._see(only_boxes(self.clean.images.pixels, self.other_boxes))
+
+    @cached_property
+    def pixel_gradients(self) -> Tensor:
+        """``(B, k, H, W)``."""
+        return self.clean.observer.pixel_gradients(self.clean.images, self.clean.unit_ids)
 
 
 class Randomised(View):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
-from protometry.callbacks.evaluation.sanity_views import Exchanged, Randomised, Removal, Shortcut
+from protometry.callbacks.evaluation.sanity_views import Exchanged, Place, Randomised, Removal, Shortcut
 from protometry.callbacks.forward.observer import Attack, Images
 from protometry.lightning_modules.contract import Intervenable, Values, logits_of
 from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
@@ -227,6 +227,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
     "deletion": lambda clean: [Removal(clean, 1)],
     "insertion": lambda clean: [Removal(clean, -1)],
+    "place": lambda clean: [Place(clean)],
     "randomised": lambda clean: [Randomised(clean)],
     "exchanged": lambda clean: [Exchanged(clean)],
     "shortcut": lambda clean: [Shortcut(clean)],

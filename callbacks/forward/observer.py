@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
-from protometry.explanations import BoxMaps, Explainer, Targets
+from protometry.explanations import BoxMaps, Explainer, InputXGradient, Targets
+from protometry.explanations.grad_cam_and_gradient import gradient_of
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, ScoresUnits
 from protometry.metrics.functional import gather_units, masked_projected_gradient, top_units
 from protometry.metrics.primitives.regions import all_finite
@@ -220,6 +221,22 @@ class Observer:
             )
             attacked.append(result[:count])
         return torch.cat(attacked)
+
+    def pixel_gradients(self, images: Images, unit_ids: Tensor) -> Tensor:
+        """``(B, k, H, W)``, how much the score of each unit ``(B, k)`` depends on a pixel; NaN in empty slots.
+
+        The sum over RGB of the absolute gradient: one forward for all units, and one backward for each.
+        """
+        parts = []
+        for rows, count in self.chunks(len(images.pixels)):
+            output = InputXGradient().observe(self.model, images.pixels[rows])
+            with torch.inference_mode(False), torch.enable_grad():
+                gradients = [
+                    gradient_of(output.graph, "unit", unit, output.pixels, keep=True).abs().sum(dim=1)
+                    for unit in unit_ids[rows].clamp(min=0).unbind(dim=1)
+                ]
+            parts.append(torch.stack(gradients, dim=1)[:count])
+        return torch.cat(parts).masked_fill((unit_ids < 0)[:, :, None, None], torch.nan)
 
     def chunks(self, images: int) -> Iterator[tuple[Tensor, int]]:
         """Rows of each chunk, the last image repeated to fill the last one, and how many of them count."""

@@ -114,3 +114,25 @@ def patch_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int
 
     x0, y0 = start(cells[..., 0], grid[1], image_size[1]), start(cells[..., 1], grid[0], image_size[0])
     return torch.stack([x0, y0, x0 + patch - 1, y0 + patch - 1], dim=-1)
+
+
+def cell_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int]) -> Tensor:
+    """The tile of each cell, every pixel that its share of the image touches.
+
+    Args:
+        cells: ``(..., 2)`` int64 (x, y) in the grid.
+        grid: ``(h, w)`` cells.
+        image_size: ``(H, W)`` pixels.
+
+    Returns:
+        ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
+
+    Example:
+        >>> cell_boxes(torch.tensor([0, 2]), (3, 3), (8, 6))
+        tensor([0, 5, 1, 7])
+    """
+    check_last_axis("cells", cells, 2)
+    (h, w), (height, width) = grid, image_size
+    (x, y), last = cells.unbind(dim=-1), cells + 1
+    x1, y1 = (last[..., 0] * width + w - 1) // w - 1, (last[..., 1] * height + h - 1) // h - 1
+    return torch.stack([x * width // w, y * height // h, x1, y1], dim=-1)

@@ -155,7 +155,7 @@ def completeness_perturbation(
     perturbed = images.new_empty(*boxes.shape[:2], *shape)
     ranks = torch.arange(boxes.shape[1], device=images.device).expand(len(images), -1)
     keys, counter = _keys(sample_ids, ranks, seed), _counter(shape, 4, images.device)
-    for clean, *chunk in image_chunks(images[:, None], perturbed, keys, *_outside(boxes, images)):
+    for clean, *chunk in image_chunks(images[:, None], perturbed, keys, *outside_boxes(boxes, images)):
         for target, chunk_keys, rows, columns in image_chunks(*chunk, dim=1):
             noisy = _shaped(_normal_values(_words(chunk_keys, counter)), shape).mul_(sigma).add_(clean)
             if clamp:
@@ -165,7 +165,7 @@ def completeness_perturbation(
     return perturbed
 
 
-def _outside(boxes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+def outside_boxes(boxes: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
     """1 for the rows ``(B, k, 1, H, 1)`` and the columns ``(B, k, 1, 1, W)`` of ``images`` outside the boxes, or 0."""
     x0, y0, x1, y1 = boxes[..., None].unbind(dim=2)
     y, x = (torch.arange(size, device=boxes.device) for size in images.shape[-2:])
@@ -233,6 +233,30 @@ def without_pixels(images: Tensor, order: Tensor, share: float) -> Tensor:
     """
     check_tensor("images", images, ("B", 3, "H", "W"), "float")
     check_tensor("order", order, (len(images), "k", *images.shape[2:]), "int64")
-    mean = images.double().mean(dim=(2, 3), keepdim=True).to(images.dtype)
     gone = order < math.floor(share * order[0, 0].numel() + 1e-9)  # 1e-9: a whole number must survive the product
-    return torch.where(gone[:, :, None], mean[:, None], images[:, None])
+    return torch.where(gone[:, :, None], _mean_colours(images), images[:, None])
+
+
+def only_boxes(images: Tensor, boxes: Tensor) -> Tensor:
+    """Images that have their mean colour outside a box.
+
+    Args:
+        images: ``(B, 3, H, W)`` float.
+        boxes: ``(B, k, 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
+
+    Returns:
+        ``(B, k, 3, H, W)`` of the dtype of ``images``.
+
+    Example:
+        >>> image = torch.tensor([0.0, 0.5, 1.0]).expand(1, 3, 1, 3)
+        >>> only_boxes(image, torch.tensor([[[2, 0, 2, 0]]]))[0, 0, 0]
+        tensor([[0.5000, 0.5000, 1.0000]])
+    """
+    check_tensor("images", images, ("B", 3, "H", "W"), "float")
+    check_tensor("boxes", boxes, (len(images), "k", 4), "int64")
+    return torch.where(torch.maximum(*outside_boxes(boxes, images)) > 0, _mean_colours(images), images[:, None])
+
+
+def _mean_colours(images: Tensor) -> Tensor:
+    """``(B, 1, 3, 1, 1)``, of the dtype of the images."""
+    return images.double().mean(dim=(2, 3), keepdim=True).to(images.dtype)[:, None]

@@ -9,6 +9,7 @@ from protometry.metrics.sanity.exchange import (
     ExchangedAccuracy,
     ExchangedAgreement,
 )
+from protometry.metrics.sanity.place import CELL_ALONE, GRADIENT_INSIDE, CellAlone, GradientInside
 from protometry.metrics.sanity.randomisation import (
     RANK_CORRELATION,
     SIMILARITY,
@@ -19,9 +20,11 @@ from protometry.metrics.sanity.shortcut_success import SHORTCUT_SUCCESS, Shortcu
 from protometry.metrics.sanity.shortcut_units import SHORTCUT_UNITS, ShortcutUnits
 
 __all__ = [
+    "CellAlone",
     "Deletion",
     "ExchangedAccuracy",
     "ExchangedAgreement",
+    "GradientInside",
     "Insertion",
     "RandomisedRankCorrelation",
     "RandomisedSimilarity",
@@ -34,6 +37,7 @@ FAMILY = Family(
     "Do maps mark what units see and need what was learnt, do decisions need the prototypes, was a shortcut learnt?",
     (
         *(DELETION, INSERTION, RANK_CORRELATION, SIMILARITY),
+        *(CELL_ALONE, GRADIENT_INSIDE),
         *(EXCHANGED_ACCURACY, EXCHANGED_AGREEMENT, SHORTCUT_SUCCESS, SHORTCUT_UNITS),
     ),
     needs={
@@ -41,12 +45,14 @@ FAMILY = Family(
         "exchange": lambda facts: facts.exchange,
         "stamp": lambda facts: unless(facts.stamp is not None, "no shortcut was planted"),
     },
-    about="Deletion, insertion and randomisation are of the top-5 units of an image, then over images. Their control, "
-    "`shifted`, is the same map moved by a random distance, around the border where it leaves the image: a map that "
-    "marks nothing in particular has a lift of 0. Deletion and insertion leave out units without a positive score and "
-    "take 43 forward passes each for an image: of more than 1,000, 1,000 are drawn by class, as for misalignment "
-    "(`--attacked N`, `protocol.attacked`). Randomisation takes one forward pass and one more explanation; the model "
-    "gets its weights back. Foreign patches take two passes over the training and validation images and one over the "
+    about="Deletion, insertion, randomisation and cells are of the top-5 units of an image, then over images. The "
+    "control of the first three, `shifted`, is the same map moved by a random distance, around the border where it "
+    "leaves the image: a map that marks nothing in particular has a lift of 0. Deletion and insertion leave out units "
+    "without a positive score and take 43 forward passes each for an image: of more than 1,000, 1,000 are drawn by "
+    "class, as for misalignment (`--attacked N`, `protocol.attacked`). Randomisation takes one forward pass and one "
+    "more explanation; the model gets its weights back. `cell_alone` and `gradient_inside` need no map of pixels; "
+    "their control is another cell, drawn at random, and the same images are drawn for them: 10 forward passes, and one "
+    "with 5 backward passes. Foreign patches take two passes over the training and validation images and one over the "
     "evaluated ones, and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes the patch "
     "of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut is "
     "a patch in training images of one class (`--data.stamp`). It takes two forward passes; its control, `plain`, is a "

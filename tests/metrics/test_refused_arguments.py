@@ -183,6 +183,7 @@ REFUSED = [
     ("`half_width` to be at least 0, but got -1", lambda: f.window_boxes(COUNTS, (9, 9), -1)),
     ("`peaks` to be of shape", lambda: f.window_boxes(torch.zeros(3), (9, 9))),
     ("`patch` to be between 1 and 16 pixels, but got 32", lambda: f.patch_boxes(COUNTS, (7, 7), (16, 224))),
+    ("`cells` to be of shape", lambda: f.cell_boxes(torch.zeros(3), (7, 7), (224, 224))),
     ("`cells` to be of shape", lambda: f.patch_boxes(torch.zeros(3), (7, 7), (224, 224))),
     ("`boxes` to be of shape", lambda: f.box_intersection_over_union(REAL, BOXES[:, 0])),
     ("`other` to be of shape", lambda: f.box_intersection_over_union(BOXES, torch.tensor(0))),

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from protometry.explanations import Upsample
 from protometry.explanations.random_maps import Random
 from tests.planted.models import ColourUnits, Planted, measure
-from tests.planted.scenes import CLASSES, SIZE, birds, painted, scenes
+from tests.planted.scenes import CLASSES, NEUTRAL, SIZE, birds, painted, scenes
 
 IMAGES, STEPS = 8, 8
 
@@ -95,3 +96,31 @@ def test_the_less_a_map_owes_to_the_backbone_the_less_randomisation_moves_it():
 def test_a_model_without_a_backbone_cannot_be_randomised():
     skipped = sanity(Upsample(), names=("deletion", "randomised_ssim")).skipped
     assert skipped == {"sanity/randomised_ssim": "backbone: no parameter of the model is in a backbone group"}
+
+
+class Near(Planted):
+    """Contrast to grey: of one cell, mixed with that of the whole image.
+
+    Args:
+        share: of the whole image.
+    """
+
+    def __init__(self, share):
+        super().__init__(torch.eye(3), torch.ones(3, 3, dtype=torch.bool), cell=8)
+        self.share = share
+
+    def maps(self, latent):
+        contrast = (latent * self.input_std + NEUTRAL - 0.5).abs()
+        gain = torch.zeros(64).index_fill_(0, torch.tensor(42), 1 - self.share).view(8, 8)
+        return gain * F.avg_pool2d(contrast, 8) + self.share * contrast.mean(dim=(2, 3), keepdim=True)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_cell_stands_for_its_place_as_far_as_it_reads_no_other(share):
+    """On a chessboard, whose mean is grey, each of 64 cells has a 64th of the contrast, and of its gradient."""
+    board = (torch.arange(SIZE)[:, None] + torch.arange(SIZE)).remainder(2).expand(3, -1, -1) - 0.5
+    keys = ["sanity/cell_alone", "sanity/gradient_inside"]
+    samples = [{**scene, "image": 0.5 + board / (i + 1)} for i, scene in enumerate(scenes()[:IMAGES])]
+    for entry in measure(keys, Near(share), samples, birds(), Upsample()).metrics.values():
+        assert entry["value"] == pytest.approx(1 - share * 63 / 64)
+        assert entry["shifted"] == pytest.approx(share / 64, abs=1e-6)

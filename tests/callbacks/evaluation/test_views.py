@@ -227,6 +227,46 @@ def test_shortcut(model, batch, close):
     assert torch.equal(view.predictions, record.logits.argmax(dim=1))
 
 
+@torch.inference_mode()
+def test_place(model, batch, close):
+    """The box of the peak cell, what is left of the image with it alone, and the gradient of each unit by autograd."""
+    record = clean(model, batch, seed=3)
+    record.unit_ids[2, 1] = -1
+    (view,) = VIEWS["place"](record)
+    for image, slot in ((0, 0), (0, 2), (4, 1)):
+        unit = record.unit_ids[image, slot]
+        close(view.unit_scores[image, slot], record.scores[image, unit])
+        row, column = divmod(int(record.maps[image, slot].flatten().argmax()), 4)
+        assert view.cell_boxes[image, slot].tolist() == list(model.geometry.cell_box(row, column))
+        for boxes, found in ((view.cell_boxes, view.cell_scores), (view.other_boxes, view.other_cell_scores)):
+            x0, y0, x1, y1 = boxes[image, slot].tolist()
+            shown = batch["image"][image].mean(dim=(1, 2), keepdim=True).expand(3, *SIZE).clone()
+            shown[:, y0 : y1 + 1, x0 : x1 + 1] = batch["image"][image, :, y0 : y1 + 1, x0 : x1 + 1]
+            close(found[image, slot], model(shown[None]).scores[0, unit])
+        with torch.inference_mode(False), torch.enable_grad():
+            pixels = batch["image"][image : image + 1].clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(model(pixels).scores[0, unit], pixels)
+        expected = gradient.abs().sum(dim=1)[0]
+        torch.testing.assert_close(view.pixel_gradients[image, slot], expected, rtol=1e-3, atol=1e-5)
+    assert view.cell_scores[2, 1].isnan()
+    assert view.pixel_gradients[2, 1].isnan().all()
+
+
+@torch.inference_mode()
+def test_the_other_cell_of_the_control(model, batch):
+    """Never the same one, any other about as often, and as far away for all units of an image."""
+    record = clean(model, batch)
+    moved = torch.zeros(15)
+    for seed in range(200):
+        record.setting = Setting(record.setting.facts, seed=seed)
+        (view,) = VIEWS["place"](record)
+        cells, others = (boxes[..., 1] // 8 * 4 + boxes[..., 0] // 8 for boxes in (view.cell_boxes, view.other_boxes))
+        steps = (others - cells) % 16
+        assert (steps == steps[:, :1]).all()
+        moved += torch.bincount(steps[:, 0] - 1, minlength=15)  # fails where a cell is its own control
+    assert ((moved - 1000 / 15).abs() < 5 * (1000 / 15 * 14 / 15) ** 0.5).all()
+
+
 @pytest.mark.parametrize("explainer", [Upsample, PRP])
 def test_randomised(model, batch, explainer):
     with torch.inference_mode():

@@ -4,7 +4,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from protometry.metrics.functional import bounding_boxes, patch_boxes, points_in_boxes, window_boxes
+from protometry.lightning_modules.geometry import Geometry
+from protometry.metrics.functional import bounding_boxes, cell_boxes, patch_boxes, points_in_boxes, window_boxes
 from tests.metrics.tester import NAN
 
 
@@ -58,6 +59,14 @@ class TestFrames:
         assert patch_boxes(torch.tensor([0, 6]), (7, 7), (224, 224)).tolist() == [0, 192, 31, 223]
         # one column: centred; two rows: top and bottom
         assert patch_boxes(torch.tensor([0, 1]), (2, 1), (8, 10), 4).tolist() == [3, 4, 6, 7]
+
+    @pytest.mark.parametrize(("grid", "size"), [((7, 7), (224, 224)), ((3, 5), (32, 48)), ((1, 2), (5, 5))])
+    def test_cells(self, grid, size):
+        """As the geometry of a network has them."""
+        places = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
+        geometry = Geometry(size, grid, jump=1, receptive_field=None, start=0)
+        expected = [list(geometry.cell_box(*place)) for place in places]
+        assert cell_boxes(torch.tensor(places).flip(1), grid, size).tolist() == expected
 
     @pytest.mark.parametrize("grid", [(7, 7), (26, 26), (28, 13), (3, 2)])
     def test_patches_slow_oracle(self, grid):
