@@ -13,7 +13,7 @@ from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.chunks import image_chunks
 from protometry.metrics.primitives.perturbation import outside_boxes
-from protometry.metrics.sanity.against_shifted import AgainstShifted
+from protometry.metrics.sanity.against_control import AgainstControl
 
 
 def kept_share(scores: Tensor, other_scores: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def share_inside(values: Tensor, boxes: Tensor) -> Tensor:
     return torch.cat(shares)
 
 
-class CellAlone(AgainstShifted):
+class CellAlone(AgainstControl):
     """Mean share of its score that a unit keeps without all but the cell of its peak (higher is better).
 
     Inputs:
@@ -78,7 +78,7 @@ class CellAlone(AgainstShifted):
         self._compare(*(kept_share(unit_scores.detach(), part.detach()) for part in (cell_scores, other_cell_scores)))
 
 
-class GradientInside(AgainstShifted):
+class GradientInside(AgainstControl):
     """Mean share of the gradient of its score that lies in the cell of a unit's peak (higher is better).
 
     Inputs:
