@@ -100,9 +100,9 @@ SHORTCUT_UNITS = MetricEntry(
         "place by more than 2 standard deviations of the scores with the plain patch, by the lower end of a 95 % "
         "interval, Bonferroni-corrected over units",
         source="ours",
-        misread="A unit that sees the stamp may have no weight for its class, and units below 2 standard deviations may "
-        "carry the shortcut together: read `sanity/shortcut_success`, too. `most_raised` names three units, whether or "
-        "not they count.",
+        misread="A unit that sees the stamp may have no weight for its class, and units below 2 standard deviations "
+        "may carry the shortcut together: read `sanity/shortcut_success`, too. `most_raised` names three units, "
+        "whether or not they count.",
         finding="{value} of the units rely on the planted stamp.",
     ),
     lambda facts: ShortcutUnits(facts.active),
