@@ -45,6 +45,7 @@ class Facts:
         percentiles: whether the model knows the percentiles that a corrected concept may become.
         training: None if the training images of the model are at hand, else why not.
         class_parts: ``(K, N)`` int64, the variant of each part in each class, or None.
+        removable_parts: names of the parts that can be taken away.
         class_unexplained: None if the explanations of classes that parts are judged by suit the model, else why not.
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
         decides_by_tree: whether the units are nodes of a tree.
@@ -73,6 +74,7 @@ class Facts:
     percentiles: bool = False
     training: str | None = None
     class_parts: Tensor | None = None
+    removable_parts: tuple[str, ...] = ()
     class_unexplained: str | None = None
     part_shares: bool = True
     decides_by_tree: bool = False
@@ -156,6 +158,16 @@ class Facts:
         masked = torch.tensor([*map(bool, self.part_codes), False], device=self.active.device)
         groups = self.concept_groups
         return groups.masked_fill(~masked[groups], -1)
+
+    @property
+    def removable_part_of_concepts(self) -> Tensor:
+        """``(L,)`` int64, the removable part that each concept is about, -1 for none."""
+        groups = self.tables.concept_to_part
+        if groups is None:
+            return torch.full_like(self.tables.concept_to_group, -1, device=self.active.device)
+        names = [_MASKED_AS.get(name, name) for name in self.tables.part_group_names]
+        numbers = [self.removable_parts.index(name) if name in self.removable_parts else -1 for name in names]
+        return torch.tensor([*numbers, -1], device=self.active.device)[groups.to(self.active.device)]
 
     @property
     def _unit_concepts(self) -> Tensor:

@@ -23,6 +23,7 @@ from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, Con
 from protometry.metrics.concepts.impurity import IMPURITY, NicheImpurity, OracleImpurity
 from protometry.metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
 from protometry.metrics.concepts.leakage import LEAKAGE, ConceptTaskLeakage, InterconceptLeakage
+from protometry.metrics.concepts.locality import LOCALITY, ConceptLocality
 from protometry.metrics.concepts.location import ConceptLocation, location_entry
 from protometry.metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
 from protometry.metrics.concepts.ranked_concepts import Order, Ranking
@@ -38,6 +39,7 @@ __all__ = [
     "ConceptCalibrationError",
     "ConceptExistence",
     "ConceptGlobalImportance",
+    "ConceptLocality",
     "ConceptLocation",
     "ConceptMaskIntersectionOverUnion",
     "ConceptTaskLeakage",
@@ -97,6 +99,7 @@ FAMILY = Family(
         *LEAKAGE,
         RESIDUAL_SHARE,
         *EFFECTIVE_CONCEPTS,
+        LOCALITY,
     ),
     {
         **_PREDICTED,
@@ -104,6 +107,9 @@ FAMILY = Family(
         "class_concepts": class_table("class_concepts"),
         **dict(_enough()),
         "sparse_heads": why_no_heads,
+        "removable_parts": lambda facts: unless(
+            bool((facts.removable_part_of_concepts >= 0).any()), "no concept is about a part that can be removed"
+        ),
         "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits completely"),
     },
     "For models with a weight matrix whose units are concepts, or are named after them; formulas, baselines and the "

@@ -54,7 +54,7 @@ FAMILY = Family(
     "their control is another cell, drawn at random, and the same images are drawn for them: 10 forward passes, "
     "and one with 5 backward passes. Foreign patches take two passes over the training and validation images and one "
     "over the evaluated ones, and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes "
-    "the patch of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut is "
-    "a patch in training images of one class (`--data.stamp`). It takes two forward passes; its control, `plain`, is a "
-    "patch of the mean colour of the image in the same place.",
+    "the patch of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut "
+    "is a patch in training images of one class (`--data.stamp`). It takes two forward passes; its control, `plain`, is "
+    "a patch of the mean colour of the image in the same place.",
 )

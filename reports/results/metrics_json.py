@@ -169,8 +169,8 @@ def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """All entries of a ``metrics.json``, each followed by what it should be compared with.
 
     Returns:
-        The entries, and one for every lift over a baseline, for the majority baseline, for true concepts in place of
-        scores and for a centred cosine.
+        The entries, and one for every lift over a baseline, for the majority baseline, for true and for other concepts
+        in place of predicted ones, and for a centred cosine.
 
     Example:
         >>> entry = {"value": 0.8, "ci95": [0.7, 0.9], "lift_over_chance": 0.3}
@@ -182,8 +182,8 @@ def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:
     for key, entry in metrics.items():
         rows[key] = entry
         for name in entry:
-            if name in ("majority", "oracle", "centered"):
-                rows[f"{key}, {name}"] = entry | {"value": entry[name], "ci95": [None, None]}
+            if name in ("majority", "oracle", "other_concepts", "centered"):
+                rows[f"{key}, {name.replace('_', ' ')}"] = entry | {"value": entry[name], "ci95": [None, None]}
             elif f"{name}_low" in entry and f"{name}_high" in entry:
                 bounds = [entry[f"{name}_low"], entry[f"{name}_high"]]
                 rows[f"{key}, {name.removeprefix('lift_').replace('_', ' ')}"] = entry | {

@@ -36,6 +36,7 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "channels": 3, "abstains": True, "residual": True, "own_values": "binary", "percentiles": True,
         "unit_concepts": torch.arange(6), "concept_order": torch.arange(6),
         "class_parts": torch.arange(num_classes)[:, None].expand(-1, 3), "stamp": SimpleNamespace(label=0),
+        "removable_parts": ("beak", "foot", "wing"),
     }  # fmt: skip
     for known in (units, tables, options):
         known.update((name, changes.pop(name)) for name in list(changes) if name in known)
@@ -158,6 +159,7 @@ def test_reasons():
     assert {skipped.pop(key) for key in (*FAMILIES["concepts"].keys, *FAMILIES["intervention"].keys)} == {
         f"{labels}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{labels}; {trained}",
+        f"{labels}; interventions: no interventions; label_map: no label_map",
         f"{labels}; residual: the units of the model explain its logits completely",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",

@@ -161,19 +161,26 @@ class PartRemoval(View):
     @cached_property
     def kept_predictions(self) -> Tensor:
         """``(B, 2^N)`` int64, prediction for the subsets of parts that some metric asks for, else -1."""
-        logits, row = self._kept
+        logits, _, row = self._kept
         return logits.argmax(dim=1)[row].masked_fill(row < 0, -1)
 
     @cached_property
     def part_drops(self) -> Tensor:
         """``(B, N)`` float, drop of the logit of the label without each part."""
-        logits, row = self._kept
+        logits, _, row = self._kept
         return self.label_logits[:, None] - self._of_label(logits[row.gather(1, self._without_each)])
+
+    @cached_property
+    def score_changes(self) -> Tensor:
+        """``(B, U, N)`` float, by how much the score of each unit changes without each part."""
+        _, scores, row = self._kept
+        without = scores[row.gather(1, self._without_each)]  # (B, N, U)
+        return (without - self.clean.scores[:, None]).abs().transpose(1, 2)
 
     @cached_property
     def pair_drops(self) -> Tensor:
         """``(B, 2, 2)`` float, ``[b, i, j]`` is the drop of the logit of class i without the parts shared by j."""
-        logits, row = self._kept
+        logits, _, row = self._kept
         drops = self.clean.logits[:, None] - logits[row.gather(1, self._without_shared)]  # (B, 2, K)
         classes = self._birds.pairs[0].to(drops.device)[self.clean.labels].clamp(min=0)
         return drops.gather(2, classes[:, None].expand(-1, 2, -1)).transpose(1, 2)
@@ -183,7 +190,7 @@ class PartRemoval(View):
         """``(B, M)`` float, drop of the logit of the label without each background object; NaN where there is none."""
         image, index = self.background_valid.nonzero().unbind(dim=1)
         pairs = zip(image.tolist(), index.tolist(), strict=True)
-        logits = self._show(image, [partial(self._birds.without_object, self._rows[b], j) for b, j in pairs])
+        logits, _ = self._show(image, [partial(self._birds.without_object, self._rows[b], j) for b, j in pairs])
         drops = self.label_logits.new_full(self.background_valid.shape, torch.nan)
         drops[image, index] = self.label_logits[image] - logits.gather(1, self.clean.labels[image][:, None])[:, 0]
         return drops
@@ -208,15 +215,15 @@ class PartRemoval(View):
         return codes
 
     @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor]:
-        """Logits of images and subsets, and the row of each subset in them, ``(B, 2^N)``, -1 where not shown.
+    def _kept(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and scores of images and subsets, and the row of each subset, ``(B, 2^N)``, -1 where not shown.
 
         Only subsets that some metric reads are shown. A part that was not drawn cannot be removed, so subsets that
         differ in it alone are one; the subset of all drawn parts is the image itself, which the model has been shown.
         """
         reads, drawn = self.clean.setting.fields, subset_codes(self.present)[:, None]
         needed = torch.zeros(len(drawn), self._everything + 1, dtype=torch.bool, device=drawn.device)
-        if not reads.isdisjoint({"part_drops", "irrelevant"}):
+        if not reads.isdisjoint({"part_drops", "irrelevant", "score_changes"}):
             needed.scatter_(1, self._without_each & drawn, True)
         if "pair_drops" in reads:
             needed.scatter_(1, self._without_shared & drawn, True)
@@ -225,27 +232,30 @@ class PartRemoval(View):
             needed.scatter_(1, torch.cat([kept, self._everything - kept], dim=1) & drawn, True)
         image, code = needed.scatter_(1, drawn, False).nonzero().unbind(dim=1)
         pairs = zip(image.tolist(), code.tolist(), strict=True)
-        removed = self._show(image, [partial(self._birds.without, self._rows[b], c) for b, c in pairs])
+        logits, scores = self._show(image, [partial(self._birds.without, self._rows[b], c) for b, c in pairs])
         row = needed.long() - 1
         row[image, code] = len(drawn) + torch.arange(len(image), device=drawn.device)
         row.scatter_(1, drawn, torch.arange(len(drawn), device=drawn.device)[:, None])
         every = torch.arange(self._everything + 1, device=drawn.device)
-        return torch.cat([self.clean.logits, removed]), row.gather(1, every & drawn)
+        rows = row.gather(1, every & drawn)
+        return torch.cat([self.clean.logits, logits]), torch.cat([self.clean.scores, scores]), rows
 
-    def _show(self, image: Tensor, made: list[Callable[[], Tensor]]) -> Tensor:
-        """``(R, K)`` logits of changed images, which are made as they are shown.
+    def _show(self, image: Tensor, made: list[Callable[[], Tensor]]) -> tuple[Tensor, Tensor]:
+        """``(R, K)`` logits and ``(R, U)`` scores of changed images, which are made as they are shown.
 
         Raises:
             ValueError: if the background of one changed, with the sample ids.
         """
         clean, step = self.clean.images, self.clean.observer.chunk
-        logits, foreign = [self.clean.logits[:0]], [torch.zeros_like(image[:0])]
+        logits, scores, foreign = [self.clean.logits[:0]], [self.clean.scores[:0]], [torch.zeros_like(image[:0])]
         for first in range(0, len(made), step):
             rows = image[first : first + step]
             changed = torch.stack([make() for make in made[first : first + step]]).to(image.device)
             pixels = changed.movedim(-1, 1).float().div(255)
             images = Images(pixels, clean.keys[rows], [clean.names[b] for b in rows.tolist()])
-            logits.append(self.clean.observer.see(images).logits)
+            seen = self.clean.observer.see(images)
+            logits.append(seen.logits)
+            scores.append(seen.scores)
             if "label_map" in self.clean.batch:
                 foreign.append(rows[other_background(pixels, clean.pixels[rows], self._background[rows])])
         if broken := sorted(set(torch.cat(foreign).tolist())):
@@ -254,7 +264,7 @@ class PartRemoval(View):
                 f"{', '.join(clean.names[b] for b in broken[:5])} have another background than their images; "
                 "replace these renderings."
             )
-        return torch.cat(logits)
+        return torch.cat(logits), torch.cat(scores)
 
     @cached_property
     def _background(self) -> Tensor:

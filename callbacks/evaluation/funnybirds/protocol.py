@@ -39,6 +39,7 @@ class FunnyBirdsProtocol:
         """Fields of :class:`protometry.metrics.facts.Facts`."""
         table = None if self.birds is None else self.birds.class_parts
         return {
+            "removable_parts": () if self.birds is None else tuple(self.birds.names),
             "class_parts": table if table is not None and len(table) == num_classes else None,
             "part_shares": not isinstance(self.explainer, BoxMaps),
         }

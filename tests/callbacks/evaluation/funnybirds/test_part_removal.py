@@ -180,6 +180,39 @@ def test_an_ideal_explanation_of_a_part_reader():
     assert evaluation.metrics["funnybirds/important_parts"]["higher_is_better"] is False
 
 
+class ConceptReader(PartReader):
+    """A concept of each part, whose score is the variant, and the strength of all other parts mixed into it."""
+
+    def __init__(self, mixed):
+        super().__init__()
+        self.mixing = torch.eye(5) + mixed * (1 - torch.eye(5))
+
+    def forward(self, images):
+        bright = images[:, 0, :, 1].reshape(-1, 5, 4)[:, :, 1]
+        scores = (bright > 0).float() @ self.mixing
+        return ModelOutput(scores[:, :1].expand(-1, 6), scores, scores[:, :, None, None])
+
+    def units(self):
+        owner = torch.ones(5, 6, dtype=torch.bool)
+        return UnitTable("concept", owner[:, 0], owner, "max", torch.ones(6, 5), concepts=torch.arange(5))
+
+
+@pytest.mark.parametrize(("mixed", "share"), [(0.0, 1.0), (0.25, 0.5), (1.0, 0.2)])
+def test_locality_is_what_was_planted(mixed, share):
+    data = PlantedData()
+    names = ["leg" if name == "foot" else name for name in PART_NAMES[::-1]]
+    data.tables = ClassTables(
+        label_map_codes=LABEL_MAP_CODES, part_group_names=names, concept_names=[*PART_NAMES],
+        concept_to_part=4 - torch.arange(5),
+    )  # fmt: skip
+    locality = run(data, ConceptReader(mixed), explainer=Ideal(), suite=["concepts/locality"]).metrics[
+        "concepts/locality"
+    ]
+    assert locality["value"] == pytest.approx(share)
+    assert locality["other_concepts"] == pytest.approx((1 - share) / 4)
+    assert (locality["chance"], locality["n"], locality["skipped"]) == (0.2, 5, 5)  # one image lacks a part
+
+
 class Everywhere(Ideal):
     """Marks all that may be a part, or a pixel that belongs to nothing, whatever the class."""
 
@@ -271,6 +304,10 @@ def check_image(fields, b, i, batch, model, birds, explainer):
         drop = float(clean[y] - without(name)[y]) if name in there else 0.0
         assert fields.part_drops[b, j].item() == pytest.approx(drop, **close)
         drops.append(drop if name in there else math.nan)
+        pictures = [torch.as_tensor(data.intervene(i, drop=gone)) for gone in ([name] if name in there else [], [])]
+        scores = model(torch.stack(pictures).movedim(-1, 1).float() / 255).scores
+        expected = (scores[0] - scores[1]).abs().tolist()
+        assert fields.score_changes[b, :, j].tolist() == pytest.approx(expected, **close)
     for j in range(data.n_background(i)):
         drops.append(float(clean[y] - slow_logits(model, data, i, drop_background=[j])[y]))
         assert fields.background_drops[b, j].item() == pytest.approx(drops[-1], **close)
@@ -302,8 +339,9 @@ def test_an_intervention_that_removes_nothing_changes_nothing():
     model, birds = ProtoPNet(num_classes=8, image_size=(32, 32)).eval(), find_birds(tiny_birds(), "test")
     with torch.no_grad():
         fields = removed_from(model, birds, BoxMaps(), next(iter(tiny_birds(batch_size=6).test_dataloader())))
-        shown = fields._show(torch.arange(6), [lambda i=i: birds.without(i, 31) for i in range(6)])
+        shown, scores = fields._show(torch.arange(6), [lambda i=i: birds.without(i, 31) for i in range(6)])
     assert torch.equal(shown, fields.logits)
+    assert torch.equal(scores, fields.scores)
 
 
 @cache
