@@ -46,15 +46,16 @@ FAMILY = Family(
         "stamp": lambda facts: unless(facts.stamp is not None, "no shortcut was planted"),
     },
     about="Deletion, insertion, randomisation and cells are of the top-5 units of an image, then over images. The "
-    "control of the first three, `shifted`, is the same map moved by a random distance, around the border where it "
-    "leaves the image: a map that marks nothing in particular has a lift of 0. Deletion and insertion leave out units "
-    "without a positive score and take 43 forward passes each for an image: of more than 1,000, 1,000 are drawn by "
-    "class, as for misalignment (`--attacked N`, `protocol.attacked`). Randomisation takes one forward pass and one "
-    "more explanation; the model gets its weights back. `cell_alone` and `gradient_inside` need no map of pixels; "
-    "their control is another cell, drawn at random, and the same images are drawn for them: 10 forward passes, "
-    "and one with 5 backward passes. Foreign patches take two passes over the training and validation images and one "
-    "over the evaluated ones, and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes "
-    "the patch of other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The shortcut "
-    "is a patch in training images of one class (`--data.stamp`). It takes two forward passes; its control, `plain`, is "
-    "a patch of the mean colour of the image in the same place.",
+    "control of the first three, `shifted`, is the same map moved by a random distance, around the border "
+    "where it leaves the image: a map that marks nothing in particular has a lift of 0. Deletion and "
+    "insertion leave out units without a positive score and take 43 forward passes each for an image: of more "
+    "than 1,000, 1,000 are drawn by class, as for misalignment (`--attacked N`, `protocol.attacked`). "
+    "Randomisation takes one forward pass and one more explanation; the model gets its weights back. "
+    "`cell_alone` and `gradient_inside` need no map of pixels; their control is another cell, drawn at "
+    "random, and the same images are drawn for them: 10 forward passes, and one with 5 backward passes. "
+    "Foreign patches take two passes over the training and validation images and one over the evaluated ones, "
+    "and two last layers are fitted. `--foreign FILE`, a yaml file as in configs/data, takes the patch of "
+    "other photos that is nearest to each prototype (`protocol.foreign`); the model stays as it is. The "
+    "shortcut is a patch in training images of one class (`--data.stamp`). It takes two forward passes; its "
+    "control, `plain`, is a patch of the mean colour of the image in the same place.",
 )

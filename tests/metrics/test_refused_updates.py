@@ -41,6 +41,8 @@ def whole_record(multi_label):
         **{f"{how}_logits": real(CLASSES) for how in ("exchanged", "refitted")},
         **{f"{how}_scores": real(UNITS) for how in ("stamped", "plain")},
         **{f"{how}_predictions": whole(CLASSES) for how in ("stamped", "plain")},
+        **{f"{how}_scores": real(SHOWN) for how in ("unit", "cell", "other_cell")},
+        **{f"{how}_boxes": whole(8, SHOWN, 4) for how in ("cell", "other")}, "pixel_gradients": real(SHOWN, 8, 8),
         **{name: real(UNITS) for name in ("contributions", "concept_probabilities")},
         **{name: real(PARTS) for name in ("label_importance", "part_drops")},
         **{name: real() for name in ("label_logits", "label_totals")},
