@@ -168,7 +168,8 @@ IMPURITY = (
             name="Niche impurity score",
             formula="mean over concepts c of ∫ AUC(r; c) dβ, r = ridge regression on the scores with abs(ρ(s; c)) ≤ β",
             source="[E23]",
-            misread="1/2 is pure only if concepts are independent: compare with `oracle`, the value of the true ones.",
+            misread="1/2 is pure only if concepts are independent: compare with `oracle`, the value of the true ones. "
+            "Do not compare probabilities with logits.",
         ),
         lambda facts: build(facts, NicheImpurity),
         needs=CONCEPTS,

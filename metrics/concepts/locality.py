@@ -18,8 +18,8 @@ class ConceptLocality(ConceptPrediction):
 
     Source: the question of Raman et al. (2025), who perturb or mask what a concept is not about; the number is ours. A
     part of the object is removed at a time: ``Σ_x |s(x) - s(x without the own part)|`` over the sum of the same over
-    all parts. It does not depend on the scale of a score. Images count if all parts are visible; a concept of no part,
-    or whose score never changes, is undefined.
+    all parts. A factor of a score changes nothing, but a sigmoid does: probabilities near 0 and 1 hardly change. Images
+    count if all parts are visible; a concept of no part, or whose score never changes, is undefined.
 
     ``summary`` adds ``chance``, 1/N, and ``other_concepts``, the mean over concepts of the share that the same part has
     in the changes of concepts of other parts: a large part may change all scores.
@@ -95,8 +95,8 @@ LOCALITY = MetricEntry(
         name="Locality",
         formula="mean over concepts of Σ abs(s(x) − s(x without the own part)) / Σ over parts of the same",
         source="none, after [R25]",
-        misread="Compare with `other_concepts`: a part that covers much of the object changes every score. A bird "
-        "without a part may be unlike all training images.",
+        misread="Compare with `other_concepts`: a part that covers much of the object changes every score. "
+        "Probabilities near 0 and 1 hide changes that logits show: 84 % against 56 % of the same concept layer.",
     ),
     lambda facts: build(
         facts, ConceptLocality, parts=facts.removable_part_of_concepts, num_parts=len(facts.removable_parts)
