@@ -62,8 +62,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
         variant: "paper", or "quanproto" as in the published tables of Schlinge et al. (2025).
         top_k: number of units evaluated per image.
         memory_budget: GiB for one forward pass, which sets its number of images; 0.68 on a CPU by default, else 8.
-        attacked: number of images, drawn by class, for the misalignment attack of the suite alignment and for deletion
-            and insertion of the suite sanity; null for all.
+        attacked: number of images, drawn by class, for the misalignment attack of the suite alignment and for deletion,
+            insertion, cell_alone and gradient_inside of the suite sanity; null for all.
         foreign: a yaml file as in configs/data, whose nearest patches replace prototypes in sanity/exchanged_accuracy.
         overwrite: replace an earlier result of the same evaluation.
         trainer: hardware to run on.

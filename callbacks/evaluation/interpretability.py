@@ -62,8 +62,8 @@ class Interpretability(Callback):
         seed: of all perturbations.
         memory_budget: GiB for the activations of one forward and their explanation; sets the images per forward. None
             for the default of the device (:mod:`protometry.callbacks.forward.images_per_forward`).
-        attacked: number of images, drawn by class, for the misalignment attack of 40 steps and for deletion and
-            insertion; None for all.
+        attacked: number of images, drawn by class, for the misalignment attack of 40 steps and for deletion,
+            insertion, cell_alone and gradient_inside; None for all.
         interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
             ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the released code; ``"attribution"``, the maps
             of ``explainer``.
