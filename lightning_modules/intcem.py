@@ -108,9 +108,8 @@ class IntCEM(CEM):
             context: ``(B, L, 2, m)``.
             corrected: ``(B, L)`` float, 0 or 1.
         """
-        logits: Tensor = self.policy(
-            torch.cat([mixed_embeddings(scores, context).flatten(1), corrected], dim=1)
-        ).float()
+        embeddings = mixed_embeddings(scores, context).flatten(1)
+        logits: Tensor = self.policy(torch.cat([embeddings, corrected], dim=1)).float()
         return logits.masked_fill(corrected > 0.5, torch.finfo(logits.dtype).min)
 
     @torch.no_grad()
