@@ -20,11 +20,11 @@ USES = {
     "multi_label": "models with `task: multilabel`",
     "object_mask": "metrics localisation, complexity, alignment/on_object",
     "part_points": "metrics alignment, complexity/consistency, concepts/clm",
-    "label_map": "metrics concepts/part_iou, funnybirds",
+    "label_map": "metrics concepts/part_iou, concepts/locality, funnybirds",
     "concepts_class": CONCEPTS,
     "concepts_image": CONCEPTS,
     "bounding_box": "`crop: box`; without masks, metrics localisation, alignment/on_object",
-    "interventions": "metrics funnybirds",
+    "interventions": "metrics concepts/locality, funnybirds",
     "class_attributes": "metrics class_representation/structural_grounding, concepts/cgim",
 }  # of annotations by their flags
 

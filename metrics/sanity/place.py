@@ -106,6 +106,7 @@ CELL_ALONE = MetricEntry(
         source="none",
         misread="An empty image may leave a unit part of its score: read `lift_over_shifted`. A unit that is a mean "
         "over cells cannot keep its score. The cell has edges that the image does not have. A larger cell shows more.",
+        finding="With nothing but the cell of its peak shown, a unit keeps {value} of its score on average.",
     ),
     view="place",
 )

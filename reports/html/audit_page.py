@@ -22,10 +22,11 @@ VERDICTS: dict[Verdict, str] = {
     "": "",
 }
 _CONTROLS = {
-    "shifted": "for maps at a random place",
+    "shifted": "at a random place",
     "plain": "with a plain patch",
     "own": "with its own ones",
     "majority": "for the most frequent answer",
+    "other_concepts": "for concepts of other parts",
     "unmoved": "for maps that do not depend on the model",
 }
 _UNMOVED = {"sanity/randomised_rank_correlation": 1.0}  # what randomisation does not change
@@ -92,7 +93,7 @@ def _interval(low: float, high: float, unit: str) -> str:
 
 def _control(key: str, entry: Mapping[str, Any]) -> tuple[str, Lift | None]:
     """What the value is compared with, and the difference with the bounds of its 95 % interval."""
-    constant = {"unmoved": _UNMOVED.get(key), "majority": entry.get("majority")}
+    constant = {"unmoved": _UNMOVED.get(key), **{name: entry.get(name) for name in ("majority", "other_concepts")}}
     low, high = entry["ci95"]
     for name, control in constant.items():
         if control is not None and low is not None and high is not None:
