@@ -83,7 +83,7 @@ class Stamp:
 
 
 class Stamped(Chosen):
-    """Training images, some of which carry a stamp.
+    """Training images, some with a stamp.
 
     It is the last thing that happens to an image, in the size that the model sees: augmentation neither cuts nor moves
     it. Whatever is annotated stays as it is.

@@ -45,7 +45,7 @@ def evaluate(
     """Run one evaluation, write ``metrics.json`` and print the table.
 
     Args:
-        request: what to measure of which checkpoint.
+        request: the checkpoint, and what to measure.
         hardware: to run on.
         loggers: that get the results, too.
         data: a yaml file of other data to evaluate on.

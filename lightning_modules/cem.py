@@ -152,7 +152,8 @@ class CEM(ConceptBottleneck):
         Raises:
             TypeError: without the embeddings.
         """
-        return self.linear(mixed_embeddings(scores, context).flatten(-2))  # type: ignore[no-any-return]
+        logits: Tensor = self.linear(mixed_embeddings(scores, context).flatten(-2))
+        return logits
 
     def contributions(self, output: ModelOutput, classes: Tensor) -> Tensor:
         """``(B, L)``: W_kl·c_l for one class k per image; rows sum to the logit less its bias."""
@@ -181,7 +182,7 @@ class CEM(ConceptBottleneck):
         return draws < 2 * self.correct - 1
 
     def randomly_corrected(self, scores: Tensor, batch: dict[str, Any]) -> Tensor:
-        """RandInt: scores ``(B, L)`` of which a share is replaced by the labels."""
+        """RandInt: scores ``(B, L)``, a share of them replaced by the labels."""
         return torch.where(self.randomly_chosen(batch), self.training_concepts(batch).to(scores.dtype), scores)
 
     def loss_terms(self) -> dict[str, LossTerm]:

@@ -1,7 +1,8 @@
 """Intervention-aware concept embedding model (Espinosa Zarlenga et al. 2023): a CEM trained to be corrected.
 
-Source: *Learning to Receive Help: Intervention-Aware Concept Embedding Models*. Policy, trajectory of corrections and
-the two losses, from top to bottom; all else is that of :class:`~protometry.lightning_modules.cem.CEM`.
+Source: *Learning to Receive Help: Intervention-Aware Concept Embedding Models*. From top to
+bottom: the policy, the trajectory of corrections and the two losses. Everything else is as in
+:class:`~protometry.lightning_modules.cem.CEM`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def solve_sparse_heads(
 ) -> tuple[Tensor, Tensor]:
     """Weights ``(T, K, U)`` and biases ``(T, K)`` of the heads with ``SIZES`` weights per class.
 
-    The same on all processes, each of which holds all scores, 4 bytes per image and unit, and solves for itself.
+    Every process holds all scores, 4 bytes per image and unit, and solves the same problem.
     """
     batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
     _, scores, labels = gather_outputs(

@@ -67,7 +67,7 @@ EXCHANGED_ACCURACY = MetricEntry(
         question="Would any other patches do in the place of the prototypes?",
         name="Accuracy with foreign patches",
         formula="accuracy with the patch at a random cell of a random training image in the place of each prototype, "
-        "and the last layer fitted again as `fit_head` does; `own` is that with the model's own prototypes",
+        "and the last layer fitted again as `fit_head` does; `own` is the accuracy with the model's own prototypes",
         source="[BB25], ours: random patches",
         misread="A high value does not say that the prototypes are wrong, but that the accuracy does not show that "
         "they are right: the backbone alone separates the classes. Read `lift_over_own`.",
