@@ -92,9 +92,11 @@ def test_the_more_patches_show_the_class_the_less_is_lost():
     for cells in (1, 8, 24, 64):
         model, data = Prototypes(), Painted(cells)
         before = copy.deepcopy(model.state_dict())
-        foreign, own = accuracy(exchange_units(model, data, seed=0, chunk=16), data)
+        exchange = exchange_units(model, data, seed=0, chunk=16)
+        foreign, own = accuracy(exchange, data)
         series.append(foreign)
         assert own == 1
+        assert not torch.equal(exchange.own.weight, model.weight)  # fitted again, as the other
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert series == sorted(series)
     assert (series[0], series[-1]) == (pytest.approx(1 / CLASSES), 1)
