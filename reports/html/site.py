@@ -71,6 +71,7 @@ class Site:
         self.files: dict[str, dict[str, Any]] = {}
         self.shared: dict[str, Any] = {"navigation": [], "report": ""}  # what every page shows or links to
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
+        self._pictures: dict[str, bytes] = {}  # of the page that is filled in, to be written with it
         if folder is not None:
             earlier = _earlier(folder)
             write_atomic(folder / UNFINISHED, "\n".join([NOTICE, *earlier, ""]))
@@ -89,7 +90,7 @@ class Site:
         self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}
 
     def img(self, picture: Image.Image, alt: str) -> Markup:
-        """The element that shows a picture, which is written if it was not yet."""
+        """The element that shows a picture, which is written with the page if it was not yet."""
         content = hashlib.sha256(f"{picture.mode} {picture.size}".encode() + picture.tobytes()).digest()
         if content not in self._sources:
             self._sources[content] = self._source(picture)
@@ -103,7 +104,7 @@ class Site:
         data = _webp(picture)
         name = f"images/{hashlib.sha256(data).hexdigest()[:20]}.webp"
         if name not in self.files:
-            self._write(name, data)
+            self._pictures[name] = data
         return name
 
     def page(self, name: str, template: str, **context: Any) -> str:
@@ -114,7 +115,8 @@ class Site:
         """
         text = self._templates.get_template(f"{template}.html").render(here=name, **self.shared, **context)
         if self.folder is not None:
-            self._write(name, text.encode())
+            self._write(self._pictures | {name: text.encode()})
+            self._pictures = {}
         return text
 
     def finish(self, facts: Mapping[str, Any]) -> None:
@@ -126,12 +128,13 @@ class Site:
             write_atomic(self.folder / MANIFEST, text + "\n")
             (self.folder / UNFINISHED).unlink()
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, files: Mapping[str, bytes]) -> None:
         assert self.folder is not None
-        with (self.folder / UNFINISHED).open("a", encoding="utf-8") as file:  # before it is there
-            file.write(f"{name}\n")
-        write_atomic(self.folder / name, data)
-        self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        with (self.folder / UNFINISHED).open("a", encoding="utf-8") as listed:  # before they are there
+            listed.writelines(f"{name}\n" for name in files)
+        for name, data in files.items():
+            write_atomic(self.folder / name, data)
+            self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def data_uri(picture: Image.Image) -> str:
