@@ -21,9 +21,10 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from protometry.lightning_modules.backbones.sections import backbone_sections
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
-from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
+from protometry.lightning_modules.phases import FIT_HEAD, OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from protometry.lightning_modules.training_inputs import data_of
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
@@ -85,7 +86,7 @@ def _tuned(name: str, epochs: int, **changes: Any) -> Phase:
     return _phase(name, epochs, _TUNED | _HEAD, LED_LOSSES, _LATE_CYCLE, "train", bn="eval", **changes)
 
 
-class PIPNet(InterpretableModule):
+class PIPNet(LinearHead, InterpretableModule):
     """Patch-based intuitive prototypes network.
 
     Source: Nauta et al. 2023. Presets: ``original`` (the schedule of the released code), ``quanproto`` (Schlinge et al.
@@ -104,7 +105,8 @@ class PIPNet(InterpretableModule):
         score_threshold: at inference, scores below it are 0; an image whose logits are all 0 is an abstention.
 
     Raises:
-        ValueError: if ``num_features`` is below 2, ``shrinkage`` negative or ``score_threshold`` outside [0, 1).
+        ValueError: if ``num_features`` is below 2, ``shrinkage`` negative, ``score_threshold`` outside [0, 1), or a
+            phase solves the last layer with negative weights.
 
     Example:
         >>> model = PIPNet(num_classes=4, image_size=(32, 32)).eval()
@@ -154,6 +156,11 @@ class PIPNet(InterpretableModule):
             raise ValueError(f"Expected argument `shrinkage` to be at least 0, but got {shrinkage}.")
         if not 0 <= score_threshold < 1:
             raise ValueError(f"Expected argument `score_threshold` to be in [0, 1), but got {score_threshold}.")
+        for phase in self.plan.phases:
+            if FIT_HEAD in phase.on_enter and not phase.head.nonnegative:
+                raise ValueError(
+                    f"Expected `phases.{phase.name}.head.nonnegative` to be true, because PIPNet has no negative weights."
+                )
         self.shrinkage = shrinkage
         units = num_features or self.backbone.out_channels
         self.addon: nn.Module = nn.Identity()
@@ -274,7 +281,7 @@ class PIPNet(InterpretableModule):
         """
         super().optimizer_step(epoch, batch_idx, optimizer, *args, **kwargs)
         for group in optimizer.param_groups:
-            if group["name"] == "head":
+            if group["name"] == "head" and FIT_HEAD not in self.phase.on_enter:
                 self._shrink(group["lr"] / group["max_lr"] if "max_lr" in group else 1.0)
             elif group["name"] == "exponent":
                 self.exponent.data.clamp_(min=1.0)
@@ -288,6 +295,11 @@ class PIPNet(InterpretableModule):
         before = (self.linear.weight > 0).sum()
         self._shrink()
         return {"weights_before": float(before), "weights_after": float((self.linear.weight > 0).sum())}
+
+    @torch.no_grad()
+    def load_weights(self, weight: Tensor) -> None:
+        """Set weights ``(K, U)``, none negative; channels without weight become inactive."""
+        self.linear.weight.copy_(weight)
 
     @torch.no_grad()
     def ignore(self, units: Tensor) -> None:

@@ -294,6 +294,16 @@ def test_accumulated_batches_have_one_proximal_step():
     close(model.linear.weight.detach(), before - 5e-3)
 
 
+def test_a_solved_head_has_no_proximal_step():
+    model = short("head", shrinkage=5e-3)
+    solve = {"scheduler": None, "on_enter": ["fit_head"], "head": {"penalty": 1e-6, "nonnegative": True}}
+    model.plan = model.plan.override({"head": solve})
+    watch = Weights()
+    fitted(model, watch)
+    assert watch.heads[0].any()
+    assert all(torch.equal(head, model.linear.weight) for head in watch.heads)
+
+
 def test_evaluation_never_changes_weights():
     """Regression: the proximal step belongs to training."""
     model, data = short("head"), birds()
