@@ -132,6 +132,12 @@ class Facts:
         return self.active & (self.weight.amax(dim=0) > _USED_WEIGHT)
 
     @property
+    def concept_units(self) -> Tensor:
+        """``(U,)`` bool, the active units that stand for a concept by the model itself."""
+        concepts: Tensor | None = self.units.concepts
+        return torch.zeros_like(self.active) if concepts is None else self.active & (concepts >= 0)
+
+    @property
     def named(self) -> Tensor:
         """``(M,)`` int64, the active units that stand for a concept, in ascending order."""
         concepts = self._unit_concepts
@@ -180,7 +186,7 @@ class Facts:
             single: whether every unit is a group of its own.
         """
         concepts: Tensor = self.units.concepts
-        stands = self.active & (concepts >= 0)
+        stands = self.concept_units
         groups = self.tables.concept_to_group.to(concepts.device)[concepts.clamp(min=0)]
         groups = torch.arange(len(groups), device=groups.device) if single else groups
         numbers: Tensor = torch.unique(groups.masked_fill(~stands, -1), return_inverse=True)[1]

@@ -5,8 +5,8 @@ Fields have the names and shapes of the ``update`` arguments in ``metrics``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
 
@@ -63,7 +63,7 @@ class Setting:
         reads: name of a view and of a field in it, of everything that some metric reads.
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
         exchange: copies of the model with foreign patches and with its own prototypes, if some metric reads them.
-        sparse_heads: weights ``(T, K, U)`` and biases ``(T, K)``, if they are read.
+        sparse_heads: of each field that is read, the weights ``(T, K, U)`` and biases ``(T, K)`` of its heads.
     """
 
     facts: Facts
@@ -73,7 +73,7 @@ class Setting:
     attack_steps: int = 40
     protocol: ViewProtocol | None = None
     exchange: Exchange | None = None
-    sparse_heads: tuple[Tensor, Tensor] | None = None
+    sparse_heads: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @cached_property
     def fields(self) -> frozenset[str]:

@@ -209,7 +209,8 @@ class Interpretability(Callback):
             exchange = exchange_units(module, datamodule, self.seed, observer.chunk, foreign)
             self.this_pass.setting = replace(self.this_pass.setting, exchange=exchange)
         if self.this_pass.reads_sparse_heads:
-            heads = solve_sparse_heads(facts, module, datamodule, self.memory_budget)
+            fields = self.this_pass.setting.fields
+            heads = solve_sparse_heads(facts, module, datamodule, self.memory_budget, fields)
             self.this_pass.setting = replace(self.this_pass.setting, sparse_heads=heads)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)

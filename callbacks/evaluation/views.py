@@ -208,9 +208,16 @@ class SparseHeads(View):
 
     @cached_property
     def sparse_logits(self) -> Tensor:
-        """``(B, T, K)`` float64."""
-        assert self.clean.setting.sparse_heads is not None
-        weight, bias = self.clean.setting.sparse_heads
+        """``(B, T, K)`` float64, by all units."""
+        return self._logits("sparse_logits")
+
+    @cached_property
+    def concept_head_logits(self) -> Tensor:
+        """``(B, K)`` float64, by the units that stand for a concept, with most weights."""
+        return self._logits("concept_head_logits")[:, -1]
+
+    def _logits(self, field: str) -> Tensor:
+        weight, bias = self.clean.setting.sparse_heads[field]
         return torch.einsum("bu,tku->btk", self.clean.scores.double(), weight) + bias
 
 

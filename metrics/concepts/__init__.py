@@ -12,6 +12,7 @@ from torch import Tensor
 from protometry.metrics.concepts.accuracy import ACCURACY, ConceptAccuracy
 from protometry.metrics.concepts.auc import AUC, ConceptAUC
 from protometry.metrics.concepts.calibration_error import CALIBRATION_ERROR, ConceptCalibrationError
+from protometry.metrics.concepts.completeness import COMPLETENESS, ConceptCompleteness
 from protometry.metrics.concepts.effective_concepts import (
     EFFECTIVE_CONCEPTS,
     AccuracyAtNEC,
@@ -37,6 +38,7 @@ __all__ = [
     "ConceptAUC",
     "ConceptAccuracy",
     "ConceptCalibrationError",
+    "ConceptCompleteness",
     "ConceptExistence",
     "ConceptGlobalImportance",
     "ConceptLocality",
@@ -99,6 +101,7 @@ FAMILY = Family(
         *LEAKAGE,
         RESIDUAL_SHARE,
         *EFFECTIVE_CONCEPTS,
+        COMPLETENESS,
         LOCALITY,
     ),
     {
@@ -107,6 +110,7 @@ FAMILY = Family(
         "class_concepts": class_table("class_concepts"),
         **dict(_enough()),
         "sparse_heads": why_no_heads,
+        "concept_units": lambda facts: unless(bool(facts.concept_units.any()), _NO_CONCEPTS),
         "removable_parts": lambda facts: unless(
             bool((facts.removable_part_of_concepts >= 0).any()), "no concept is about a part that can be removed"
         ),

@@ -127,7 +127,7 @@ ONE_CLASS = ("concepts/cgim2_concept", "concepts/cgim3_concept", "funnybirds/com
 
 def test_every_number_is_a_number(reference):
     leaks = ("oracle_impurity", "niche_impurity", "task_leakage", "interconcept_leakage")
-    names = ("accuracy", "auc", "ece", *leaks, "residual_share", "locality")
+    names = ("accuracy", "auc", "ece", *leaks, "residual_share", "locality", "completeness")
     predictions = {f"concepts/{name}" for name in names}
     unplanted = {"sanity/shortcut_success", "sanity/shortcut_units"}
     assert reference.skipped.keys() == {"general/abstention", *predictions, *unplanted, *FAMILIES["intervention"].keys}

@@ -38,7 +38,7 @@ def whole_record(multi_label):
         **{f"{side}scores": real(UNITS) for side in sides},
         **{f"{side}owned_peaks": whole(8, SHOWN, 2) for side in sides},
         **{name: real(CLASSES) for name in ("logits", "perturbed_logits", "residual", "unit_logits")},
-        **{f"{how}_logits": real(CLASSES) for how in ("exchanged", "refitted")},
+        **{f"{how}_logits": real(CLASSES) for how in ("exchanged", "refitted", "concept_head")},
         **{f"{how}_scores": real(UNITS) for how in ("stamped", "plain")},
         **{f"{how}_predictions": whole(CLASSES) for how in ("stamped", "plain")},
         **{f"{how}_scores": real(SHOWN) for how in ("unit", "cell", "other_cell")},
