@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, str] = {
     "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
     "lightning_modules.training_inputs "
     "lightning_modules.phases lightning_modules.backbones.kept_features "
-    "lightning_modules.heads.sparse_path "  # solved on the units of any model
+    "lightning_modules.heads.sparse_path lightning_modules.heads.concept_bank "  # solved on the outputs of any model
     "explanations metrics datamodules.base "
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part

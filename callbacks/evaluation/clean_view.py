@@ -64,6 +64,7 @@ class Setting:
         noise: standard deviation of the completeness noise, in [0, 1] units (``quanproto``: in normalised units).
         exchange: copies of the model with foreign patches and with its own prototypes, if some metric reads them.
         sparse_heads: of each field that is read, the weights ``(T, K, U)`` and biases ``(T, K)`` of its heads.
+        directions: ``(2, L, D)`` of concepts and of random ones, if they are read.
     """
 
     facts: Facts
@@ -74,6 +75,7 @@ class Setting:
     protocol: ViewProtocol | None = None
     exchange: Exchange | None = None
     sparse_heads: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    directions: Tensor | None = None
 
     @cached_property
     def fields(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from protometry.callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from protometry.callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from protometry.callbacks.evaluation.same_picture import SamePicture, without_values
-from protometry.callbacks.evaluation.views import SPARSE_HEADS, VIEWS
+from protometry.callbacks.evaluation.views import SPARSE_HEADS, TCAV, VIEWS
 from protometry.callbacks.forward.observer import Observer, Outputs
 from protometry.command_line.processes import gathered
 from protometry.lightning_modules.contract import predicted_classes
@@ -146,6 +146,11 @@ class EvaluationPass:
     def reads_sparse_heads(self) -> bool:
         """Whether some metric is about heads with few weights."""
         return SPARSE_HEADS in self._by_view
+
+    @property
+    def reads_directions(self) -> bool:
+        """Whether some metric is about directions of concepts."""
+        return TCAV in self._by_view
 
     def learn(self, batch: dict[str, Any], outputs: Outputs) -> None:
         """Feed one batch of training images to the metrics that are measured on them."""

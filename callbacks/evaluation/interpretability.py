@@ -13,6 +13,7 @@ from typing import Any, Literal, cast, get_args
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
+from protometry.callbacks.evaluation.concept_directions import concept_directions
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks
 from protometry.callbacks.evaluation.exchanged_units import exchange_units
 from protometry.callbacks.evaluation.funnybirds.interface import Interface, reads_parts, refuse_interface
@@ -212,6 +213,9 @@ class Interpretability(Callback):
             fields = self.this_pass.setting.fields
             heads = solve_sparse_heads(facts, module, datamodule, self.memory_budget, fields)
             self.this_pass.setting = replace(self.this_pass.setting, sparse_heads=heads)
+        if self.this_pass.reads_directions:
+            directions = concept_directions(module, datamodule, self.memory_budget, self.seed)
+            self.this_pass.setting = replace(self.this_pass.setting, directions=directions)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)

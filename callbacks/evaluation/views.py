@@ -34,7 +34,7 @@ from protometry.metrics.functional import (
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
 STABILITY_DRAWS = 3
-SPARSE_HEADS = "sparse_heads"
+SPARSE_HEADS, TCAV = "sparse_heads", "tcav"
 
 
 class Clipped(View):
@@ -221,6 +221,17 @@ class SparseHeads(View):
         return torch.einsum("bu,tku->btk", self.clean.scores.double(), weight) + bias
 
 
+class Tcav(View):
+    """The clean image, moved a little in the latent space; one forward and one backward pass."""
+
+    @cached_property
+    def concept_derivatives(self) -> Tensor:
+        """``(B, 2, L)``, of the logit of the image's class if all cells move along a direction."""
+        assert self.clean.setting.directions is not None
+        gradients = self.clean.observer.latent_gradients(self.clean.images, self.clean.labels)
+        return torch.einsum("bd,rld->brl", gradients, self.clean.setting.directions)
+
+
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.
 VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "clean": lambda clean: [clean],
@@ -239,6 +250,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "exchanged": lambda clean: [Exchanged(clean)],
     "shortcut": lambda clean: [Shortcut(clean)],
     SPARSE_HEADS: lambda clean: [SparseHeads(clean)],
+    TCAV: lambda clean: [Tcav(clean)],
     **{
         f"intervention{ending}": lambda clean, how=how: [Intervention(clean, how)]  # type: ignore[misc]
         for ending, how in CORRECTIONS.items()

@@ -238,6 +238,17 @@ class Observer:
             parts.append(torch.stack(gradients, dim=1)[:count])
         return torch.cat(parts).masked_fill((unit_ids < 0)[:, :, None, None], torch.nan)
 
+    def latent_gradients(self, images: Images, classes: Tensor) -> Tensor:
+        """``(B, D)``, the gradient of the logit of a class ``(B,)`` by the latent, summed over cells."""
+        parts = []
+        for rows, count in self.chunks(len(images.pixels)):
+            graph = InputXGradient().observe(self.model, images.pixels[rows]).graph
+            assert graph.latent is not None
+            with torch.inference_mode(False), torch.enable_grad():
+                gradients = gradient_of(graph, "class", classes[rows], graph.latent, keep=False)
+            parts.append(gradients.sum(dim=(2, 3))[:count])
+        return torch.cat(parts)
+
     def chunks(self, images: int) -> Iterator[tuple[Tensor, int]]:
         """Rows of each chunk, the last image repeated to fill the last one, and how many of them count."""
         for begin in range(0, images, self.chunk):

@@ -56,7 +56,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     return outcome
 
 
-def embed_training_images(module: LightningModule, datamodule: Any) -> list[Tensor]:
+def embed_training_images(module: LightningModule, datamodule: Any, memory_budget: float | None = None) -> list[Tensor]:
     """The training images as a model without its head sees them, the same whatever the number of processes.
 
     The embedding of an image is the mean over cells of the latent, in evaluation mode and through the evaluation
@@ -73,7 +73,7 @@ def embed_training_images(module: LightningModule, datamodule: Any) -> list[Tens
         return outputs.latent.mean(dim=(2, 3)), concepts, batch.get("class_targets", batch["label"])
 
     loader = datamodule.projection_dataloader()
-    keys, *training = gather_outputs(walk(module, loader, datamodule.image_size), fields)
+    keys, *training = gather_outputs(walk(module, loader, datamodule.image_size, memory_budget), fields)
     row_of = {key: row for row, key in enumerate(keys.tolist())}
     rows = torch.tensor([row_of[sample_key(name)] for name in loader.dataset.sample_ids])
     return [values[rows] for values in training]

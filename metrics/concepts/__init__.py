@@ -29,6 +29,7 @@ from protometry.metrics.concepts.location import ConceptLocation, location_entry
 from protometry.metrics.concepts.part_overlap import ConceptMaskIntersectionOverUnion, overlap_entry
 from protometry.metrics.concepts.ranked_concepts import Order, Ranking
 from protometry.metrics.concepts.residual_share import RESIDUAL_SHARE, ResidualShare
+from protometry.metrics.concepts.tcav import TCAV, TCAVArea
 from protometry.metrics.entry import Family, MetricEntry
 from protometry.metrics.facts import Facts
 from protometry.metrics.needs import Need, class_table, unless
@@ -52,6 +53,7 @@ __all__ = [
     "NicheImpurity",
     "OracleImpurity",
     "ResidualShare",
+    "TCAVArea",
 ]
 
 _SIZES, _ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
@@ -102,6 +104,7 @@ FAMILY = Family(
         RESIDUAL_SHARE,
         *EFFECTIVE_CONCEPTS,
         COMPLETENESS,
+        TCAV,
         LOCALITY,
     ),
     {

@@ -53,8 +53,8 @@ class ConceptCompleteness(ImageRatio):
         self.num_classes, self.chance = num_classes, 1 / num_classes
 
     def update(self, logits: Tensor, concept_head_logits: Tensor, labels: Tensor) -> None:
-        for name, each in (("logits", logits), ("concept_head_logits", concept_head_logits)):
-            check_tensor(name, each, (len(labels), self.num_classes), "float")
+        check_tensor("logits", logits, ("B", self.num_classes), "float")
+        check_tensor("concept_head_logits", concept_head_logits, tuple(logits.shape), "float")
         self._accumulate(*(accuracy(each, labels) - self.chance for each in (concept_head_logits, logits)))
 
     def _estimate(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -211,7 +211,14 @@ def test_waits_of_an_evaluation(cuda, name):
         data = tiny_birds(test_size=9)
         assert data.tables  # kept for all data modules, so not fake ones
     # the protocol of FunnyBirds waits for every chunk: the host draws the birds without parts; heads are solved before
-    hosts = ("funnybirds/", "concepts/locality", "concepts/anec", "concepts/completeness", "sanity/exchanged")
+    hosts = (
+        "funnybirds/",
+        "concepts/locality",
+        "concepts/anec",
+        "concepts/completeness",
+        "concepts/tcav",
+        "sanity/exchanged",
+    )
     keys = [key for key in resolve(["all"]) if not key.startswith(hosts)]
     engine, run = Interpretability(keys, memory_budget=2**-7), Run(data)  # GiB for eight images per forward
     engine.setup(run, model, "test")

@@ -60,7 +60,7 @@ def whole_record(multi_label):
         "background_valid": flag(3), "predictions": whole(CLASSES), "kept_predictions": whole(CLASSES, 2**PARTS),
         "label_candidates": flag(THRESHOLDS, 5), "irrelevant": flag(5), "pair_importance": real(2, PARTS),
         "shared_parts": flag(2, PARTS), "pair_drops": real(2, 2), "sparse_logits": real(6, CLASSES),
-        "score_changes": real(UNITS, PARTS),
+        "score_changes": real(UNITS, PARTS), "concept_derivatives": real(2, UNITS),
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "concept_to_group": torch.arange(6) // 2,
         "class_attributes": torch.ones(num_classes, 4) if with_tables else None,
         "class_concepts": torch.ones(num_classes, 6) if with_tables else None,
+        "class_concepts_binary": torch.eye(num_classes, 6) > 0 if with_tables else None,
     }  # fmt: skip
     options = {
         "channels": 3, "abstains": True, "residual": True, "own_values": "binary", "percentiles": True,
@@ -161,6 +162,8 @@ def test_reasons():
         f"{labels}; {trained}",
         f"{labels}; interventions: no interventions; label_map: no label_map",
         f"{labels}; residual: the units of the model explain its logits completely",
+        f"{latent}; {labels}; {trained}; class_concepts: no class_attributes; "
+        "concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; class_concepts: no class_attributes",
         f"{weight}; {labels}; {trained}; concepts_class|concepts_image: no concepts_class; no concepts_image",
         f"{weight}; {labels}; {trained}; {parts}",

@@ -96,7 +96,7 @@ def test_names_are_looked_for_only_where_they_help():
     for absent in ({"weight": None}, {"multi_label": True}, {"kind": "class"}, {"training": "other data"}):
         assert not needs_names(["concepts/cem@5"], facts(**(unnamed | absent))), absent
     reasons = build(["concepts"], facts(**(unnamed | {"kind": "class"})))[1]
-    assert set(reasons) | {"concepts/residual_share"} == set(FAMILIES["concepts"].keys)
+    assert set(reasons) | {"concepts/residual_share", "concepts/tcav_auc"} == set(FAMILIES["concepts"].keys)
     told = (
         "the units of the model stand for no concepts",
         "the model is not trained to predict concepts",
