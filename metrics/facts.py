@@ -50,6 +50,7 @@ class Facts:
         part_shares: whether parts are important by their share of an explanation, and not by being covered.
         decides_by_tree: whether the units are nodes of a tree.
         has_backbone: whether the model has parameters below its units that can be drawn again.
+        stages: number of stages of the backbone that hold weights.
         exchange: None if foreign patches can take the place of the units, else why not.
         stamp: the :class:`~protometry.datamodules.stamp.Stamp` of the training images, or None.
     """
@@ -79,6 +80,7 @@ class Facts:
     part_shares: bool = True
     decides_by_tree: bool = False
     has_backbone: bool = True
+    stages: int = 0
     exchange: str | None = None
     stamp: Any = None
 

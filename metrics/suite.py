@@ -63,7 +63,7 @@ _QUANPROTO = {
 SUITES: dict[str, tuple[str, ...]] = {
     "quanproto": tuple(f"{family}/{name}" for family, names in _QUANPROTO.items() for name in names),
     "all": tuple(key for family in FAMILIES.values() for key in family.keys),
-    "concepts_full": tuple(entry.key for entry in FAMILIES["concepts"].entries),
+    **{f"{name}_full": tuple(entry.key for entry in FAMILIES[name].entries) for name in ("sanity", "concepts")},
     "audit": tuple(key for key, entry in ENTRIES.items() if entry.words.finding),
 }
 
@@ -72,11 +72,11 @@ def resolve(suite: Sequence[str]) -> list[str]:
     """Expand the names in a config to keys.
 
     Args:
-        suite: ``"all"``, ``"quanproto"``, ``"audit"``, ``"concepts_full"``, families (``"general"``), keys
-            (``"general/f1"``), or the import path of a :class:`~protometry.metrics.entry.MetricEntry` or
-            :class:`~protometry.metrics.entry.Family` of your own (``"my_package.metrics.ENTRY"``,
-            ``"my_package.metrics.FAMILY"``), whose name and keys are known from then on;
-            ``"my_package.metrics.FAMILY/name"`` for one key of a family.
+        suite: ``"all"``, ``"quanproto"``, ``"audit"``, ``"sanity_full"``, ``"concepts_full"``, families
+            (``"general"``), keys (``"general/f1"``), or the import path of a
+            :class:`~protometry.metrics.entry.MetricEntry` or :class:`~protometry.metrics.entry.Family` of your own
+            (``"my_package.metrics.ENTRY"``, ``"my_package.metrics.FAMILY"``), whose name and keys are known from then
+            on; ``"my_package.metrics.FAMILY/name"`` for one key of a family.
 
     Returns:
         Keys without repetition, in the requested order; within a family, in the order of its entries.

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, str] = {
     "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation",
     "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
     "lightning_modules.training_inputs "
-    "lightning_modules.phases lightning_modules.backbones.kept_features "
+    "lightning_modules.phases lightning_modules.backbones.kept_features lightning_modules.backbones.sections "
     "lightning_modules.heads.sparse_path lightning_modules.heads.concept_bank "  # solved on the outputs of any model
     "explanations metrics datamodules.base "
     "datamodules.sample datamodules.progress "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from protometry.callbacks.evaluation.exchanged_units import not_exchangeable
 from protometry.callbacks.evaluation.threshold import threshold_of
-from protometry.callbacks.forward.untrained_backbone import backbone_parameters
+from protometry.callbacks.forward.untrained_backbone import backbone_parameters, backbone_stages
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import Explainer
 from protometry.lightning_modules.contract import (
@@ -58,6 +58,7 @@ def gather_facts(
         training=None if _is_own(datamodule) else "the images are not of the data the model was trained on",
         decides_by_tree=isinstance(model, DecidesByTree),
         has_backbone=bool(backbone_parameters(model)),
+        stages=backbone_stages(model),
         exchange=not_exchangeable(model, datamodule),
         stamp=getattr(datamodule, "stamp", None),  # a data module of another kind has none
     )

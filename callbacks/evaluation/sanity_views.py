@@ -115,13 +115,17 @@ class Place(Shown):
 
 
 class Randomised(View):
-    """The clean image, shown to the model with an untrained backbone, too."""
+    """The clean image, shown to the model with an untrained backbone, too.
 
-    def __init__(self, clean: Clean) -> None:
+    Args:
+        stages: how many of its last stages are untrained; None for all of it.
+    """
+
+    def __init__(self, clean: Clean, stages: int | None = None) -> None:
         super().__init__(clean)
         assert clean.saliency is not None
         seed, images = clean.setting.seed, clean.images
-        self.randomised_saliency = clean.observer.untrained_saliency(images, clean.unit_ids, seed)
+        self.randomised_saliency = clean.observer.untrained_saliency(images, clean.unit_ids, seed, stages)
         self.shifted_saliency = shifted_maps(clean.saliency, images.keys, seed + SHIFT_SEED)
 
 

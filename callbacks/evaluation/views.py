@@ -30,6 +30,7 @@ from protometry.metrics.functional import (
     keyed_uniform,
     percentile_mask,
 )
+from protometry.metrics.sanity.randomisation import STAGES
 
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
@@ -247,6 +248,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "insertion": lambda clean: [Removal(clean, -1)],
     "place": lambda clean: [Place(clean)],
     "randomised": lambda clean: [Randomised(clean)],
+    **{f"randomised@{n}": lambda clean, n=n: [Randomised(clean, n)] for n in STAGES},  # type: ignore[misc]
     "exchanged": lambda clean: [Exchanged(clean)],
     "shortcut": lambda clean: [Shortcut(clean)],
     SPARSE_HEADS: lambda clean: [SparseHeads(clean)],

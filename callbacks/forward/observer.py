@@ -97,7 +97,7 @@ class Observer:
         self.active = model.units().active
         self._candidates = self.active.nonzero().squeeze(1)
         self._broken: list[tuple[Tensor, list[str]]] = []  # whose outputs are not finite, of images with these ids
-        self._untrained: UntrainedBackbone | None = None
+        self._untrained: dict[int | None, UntrainedBackbone] = {}
         self.signed = torch.zeros((), dtype=torch.bool, device=self.active.device)  # a map below zero was seen
 
     def see(
@@ -161,13 +161,20 @@ class Observer:
             self._refuse_unexplained(joined.pop("unexplained"), images.names)
         return Outputs(**joined)
 
-    def untrained_saliency(self, images: Images, unit_ids: Tensor, seed: int) -> Tensor:
-        """``(B, k, H, W)``, the ``saliency`` of units ``(B, k)`` if the backbone had random weights of this seed."""
-        if self._untrained is None:
-            self._untrained = UntrainedBackbone(self.model, seed)
+    def untrained_saliency(self, images: Images, unit_ids: Tensor, seed: int, stages: int | None = None) -> Tensor:
+        """``(B, k, H, W)``, the ``saliency`` of units ``(B, k)`` if the backbone had random weights of this seed.
+
+        Args:
+            images: B images.
+            unit_ids: ``(B, k)`` units.
+            seed: of the weights.
+            stages: how many of its last stages had them; None for all of it.
+        """
+        if stages not in self._untrained:
+            self._untrained[stages] = UntrainedBackbone(self.model, seed, stages)
         other = copy(self)
         other._broken, other.signed = [], self.signed.clone()  # what it sees is not of the model
-        with self._untrained:
+        with self._untrained[stages]:
             saliency = other.see(images, unit_ids, explain=True).saliency
         return cast(Tensor, saliency)
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.backbones.sections import blocks, last_blocks
 from protometry.lightning_modules.contract import InterpretableModel
 
 
@@ -17,8 +18,14 @@ def backbone_parameters(model: InterpretableModel) -> list[nn.Parameter]:
     return [parameter for name, group in groups if name.startswith(("backbone", "stem")) for parameter in group]
 
 
+def backbone_stages(model: InterpretableModel) -> int:
+    """How many stages of a model's backbone can be drawn again; 0 for a backbone of another kind."""
+    net = getattr(getattr(model, "backbone", None), "net", None)
+    return len(blocks(net)) if net is not None else 0
+
+
 class UntrainedBackbone:
-    """Within a ``with`` block, all layers of a model's backbone have random weights; afterwards they have their own.
+    """Within a ``with`` block, the layers of a model's backbone have random weights; afterwards they have their own.
 
     Weights are normal with variance 2 / fan-in (He et al. 2015), scales 1 and biases 0, and running means and variances
     of normalisation layers 0 and 1. They are drawn on the CPU, alike on every device and in every process. Tensors are
@@ -26,11 +33,14 @@ class UntrainedBackbone:
 
     Args:
         seed: of the weights.
+        stages: how many of the last stages are drawn again, with what follows them in the backbone; None for all of it.
     """
 
-    def __init__(self, model: InterpretableModel, seed: int) -> None:
+    def __init__(self, model: InterpretableModel, seed: int, stages: int | None = None) -> None:
         generator = torch.Generator().manual_seed(seed)
         left = {id(parameter) for parameter in backbone_parameters(model)}
+        if stages is not None:
+            left &= {id(parameter) for parameter in last_blocks(cast(Any, model).backbone.net, stages)}
         self._pairs: list[tuple[Tensor, Tensor]] = []
         with torch.inference_mode(False), torch.no_grad():  # explainers differentiate through them
             for module in cast(nn.Module, model).modules():

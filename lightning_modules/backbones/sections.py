@@ -61,6 +61,21 @@ def blocks(net: nn.Module) -> list[str]:
     return list(dict.fromkeys(numbered or [name.partition(".")[0] for name in names]))
 
 
+def last_blocks(net: nn.Module, count: int) -> list[nn.Parameter]:
+    """The parameters of the last blocks of a network, and of what follows them.
+
+    Example:
+        >>> from collections import OrderedDict
+        >>> stages = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+        >>> net = nn.Sequential(OrderedDict(stages=stages, norm=nn.BatchNorm1d(2)))
+        >>> [tuple(parameter.shape) for parameter in last_blocks(net, 1)]
+        [(2, 2), (2,), (2,)]
+    """
+    first = blocks(net)[-count]
+    names = [f"{name}." for name, _ in net.named_parameters()]
+    return list(net.parameters())[next(i for i, name in enumerate(names) if name.startswith(f"{first}.")) :]
+
+
 def _starts(net: nn.Module) -> tuple[str, str, str]:
     """The first block of each section, empty if there is none."""
     names = blocks(net)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,6 +14,7 @@ from protometry.metrics.primitives.chunks import image_chunks
 from protometry.metrics.primitives.regions import is_flat, value_range
 from protometry.metrics.sanity.against_control import AgainstControl
 
+STAGES = (1, 3)  # numbers of last stages that are drawn again, where it is not the whole backbone
 _WINDOW, _LUMINANCE, _CONTRAST = 7, 0.01**2, 0.03**2  # of structural similarity, for values from 0 to 1
 
 
@@ -151,3 +154,15 @@ SIMILARITY = MetricEntry(
     needs=("explainer", "backbone"),
     view="randomised",
 )
+
+
+def _of_last_stages(entry: MetricEntry, stages: int) -> MetricEntry:
+    """The same, with only the last stages drawn again (Adebayo et al. 2018, cascading randomisation)."""
+    last = "last stage" if stages == 1 else f"last {stages} stages"
+    formula = f"the same with only the {last} of the backbone drawn again"
+    words = replace(entry.words, name=f"{entry.words.name}, {last}", formula=formula, finding="")
+    needs = ("explainer", "backbone", f"stages@{stages}")
+    return replace(entry, key=f"{entry.key}@{stages}", words=words, needs=needs, view=f"randomised@{stages}", full=True)
+
+
+LAST_STAGES = tuple(_of_last_stages(entry, stages) for entry in (RANK_CORRELATION, SIMILARITY) for stages in STAGES)

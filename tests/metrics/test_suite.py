@@ -46,9 +46,10 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
 
 
 def test_suites():
-    full = resolve(["concepts_full"])
-    assert resolve(["all"]) == [key for family in FAMILIES.values() for key in family.keys]
-    assert set(resolve(["all"])) == {key for key in ENTRIES if key not in full or key in FAMILIES["concepts"].keys}
+    full = resolve(["concepts_full", "sanity_full"])
+    every = [key for family in FAMILIES.values() for key in family.keys]
+    assert resolve(["all"]) == every
+    assert set(resolve(["all"])) == {key for key in ENTRIES if key not in full or key in every}
     published = [f"concepts/{name}@5{end}" for name in ("cem", "clm") for end in ("", "_weight", "_score")]
     assert {*published, "concepts/cem@1_score_correct", "concepts/clm@3_a6_weight", *FAMILIES["concepts"].keys} < set(
         full
@@ -213,6 +214,11 @@ def test_reasons():
     untrainable = build(["sanity"], facts(has_backbone=False))[1]
     assert set(untrainable.values()) == {"backbone: no parameter of the model is in a backbone group"}
     assert untrainable.keys() == {"sanity/randomised_rank_correlation", "sanity/randomised_ssim"}
+    cascade = {f"sanity/randomised_{name}@{n}" for name in ("rank_correlation", "ssim") for n in (1, 3)}
+    assert set(resolve(["sanity_full"])) - set(resolve(["sanity"])) == cascade
+    few = {f"sanity/randomised_{name}@3" for name in ("rank_correlation", "ssim")}
+    reason = "stages@3: the backbone has 2 stages with weights, fewer than 3"
+    assert build(["sanity_full"], facts(stages=2))[1] == dict.fromkeys(few, reason)
     unplanted = dict.fromkeys(("sanity/shortcut_success", "sanity/shortcut_units"), "stamp: no shortcut was planted")
     assert build(["sanity"], facts(stamp=None))[1] == unplanted
 

@@ -93,6 +93,41 @@ def test_the_less_a_map_owes_to_the_backbone_the_less_randomisation_moves_it():
     assert abs(similar[-1] - ssim["shifted"]) < 0.05
 
 
+class FourStages(Planted):
+    """Maps that are a sum of the weights of four stages, the last of them times so much, whatever the image."""
+
+    def __init__(self, last):
+        super().__init__(torch.eye(CLASSES), torch.ones(CLASSES, CLASSES, dtype=torch.bool))
+        torch.manual_seed(0)
+        self.backbone = nn.Module()
+        self.backbone.net = nn.Sequential(*(nn.Linear(SIZE**2, CLASSES, bias=False) for _ in range(4)))
+        for stage in self.backbone.net:
+            nn.init.normal_(stage.weight, std=math.sqrt(2) / SIZE)
+        self.shares = (1, 1, 1, last)
+
+    def maps(self, latent):
+        parts = [share * stage.weight for share, stage in zip(self.shares, self.backbone.net, strict=True)]
+        return sum(parts).view(1, -1, SIZE, SIZE).expand(len(latent), -1, -1, -1)
+
+    def parameter_groups(self):
+        return super().parameter_groups() | {"backbone": [*self.backbone.parameters()]}
+
+
+def test_the_less_a_map_owes_to_the_last_stages_the_less_it_moves_without_them():
+    """Maps before and after share the stages that keep their weights."""
+    keys = [f"randomised_{name}{end}" for name in ("rank_correlation", "ssim") for end in ("", "@3", "@1")]
+    for last in (0, 1, 3):
+        metrics = sanity(Upsample(), FourStages(last), keys).metrics
+        squares = 3 + last * last
+        for end, kept in (("", 0), ("@3", 1), ("@1", 3)):
+            r = kept / squares
+            error = (1 - r * r) / SIZE / math.sqrt(CLASSES)
+            value = metrics[f"sanity/randomised_rank_correlation{end}"]["value"]
+            assert abs(value - 6 / math.pi * math.asin(r / 2)) <= 4 * error + 1e-9
+        similar = [metrics[f"sanity/randomised_ssim{end}"]["value"] for end in ("", "@3", "@1")]
+        assert similar == sorted(similar)
+
+
 def test_a_model_without_a_backbone_cannot_be_randomised():
     skipped = sanity(Upsample(), names=("deletion", "randomised_ssim")).skipped
     assert skipped == {"sanity/randomised_ssim": "backbone: no parameter of the model is in a backbone group"}

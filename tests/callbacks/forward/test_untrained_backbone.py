@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
+from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone, backbone_stages
 from tests.lightning_modules.registry import MODELS
 
 
@@ -48,6 +48,18 @@ def test_all_of_the_backbone_and_nothing_else_is_drawn_again(model):
     for seed, same in ((1, True), (2, False)):
         with UntrainedBackbone(model, seed):
             assert (changed(inside, tensors(model)) == set()) == same
+
+
+def test_the_last_stages_and_what_follows_them_are_drawn_again(model):
+    model.backbone.net.norm = nn.BatchNorm2d(128)
+    nn.init.constant_(model.backbone.net.norm.weight, 0.5)
+    before = tensors(model)
+    assert backbone_stages(model) == 4
+    for stages, drawn in ((1, "block4"), (3, "block2 block3 block4")):
+        with UntrainedBackbone(model, seed=1, stages=stages):
+            names = changed(before, tensors(model))
+        assert {name.split(".")[2] for name in names} == {*drawn.split(), "norm"}
+        assert changed(before, tensors(model)) == set()
 
 
 def test_the_model_comes_back_from_an_error_and_with_shared_weights(model):
