@@ -1,0 +1,80 @@
+"""How often intervals of audits hold the truth, for values as the kernels make them; `-s` prints the shares."""
+
+import pytest
+import torch
+
+from protometry.metrics import CellAlone, ConceptTaskLeakage, Deletion, ExchangedAccuracy
+from protometry.metrics.functional import kept_area, mean_interval, wilson_interval
+from protometry.metrics.sanity.place import kept_share
+
+POOL, DRAWS, UNITS, SIZES = 20_000, 2_000, 5, (10, 30, 100)
+
+
+def random(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def deletion():
+    """Scores that fall to 0 by some step, sooner in some images, and by a random step for the control."""
+    steps = torch.arange(9) / 8
+    areas = []
+    for longest, seed in ((random(POOL, 1, 1), 1), (1, 2)):
+        last = 0.05 + longest * random(POOL, UNITS, 1, seed=seed)
+        areas.append(kept_area((1 - steps / last).clamp(min=-0.1)))
+    return areas
+
+
+def cell_alone():
+    """Shares that are often 0 or 1, alike within an image; the other cell leaves a fifth of the units anything."""
+    whole = 0.2 + random(POOL, UNITS)
+    own = whole * (2.5 * random(POOL, 1, seed=1) - 0.7 + 0.3 * random(POOL, UNITS, seed=2))
+    other = whole * (random(POOL, UNITS, seed=3) - 0.8)
+    return [kept_share(whole, scores) for scores in (own, other)]
+
+
+def exchanged_accuracy():
+    """Of 100 images, 90 are right with the model's own prototypes, and 78 with foreign ones, of which 3 were not."""
+    where = random(POOL, 1)
+    return [((where < 0.75) | (where >= 0.97)).double(), (where < 0.90).double()]
+
+
+def task_leakage():
+    """Half of the concepts are predicted by their truth alone, the others by the class, too; of the same images."""
+    concepts, images = 1_000, 400
+    labels = torch.arange(images) % 5
+    truth = random(images, concepts) < 0.5
+    by_class = random(5, concepts, seed=1)[labels] * 6 * (random(concepts, seed=2) - 0.5).clamp(min=0)
+    scores = 4.0 * truth - 2 + by_class + random(images, concepts, seed=3)
+    metric = ConceptTaskLeakage(torch.arange(concepts), concepts, num_classes=5)
+    metric.update(scores.sigmoid(), truth, labels)
+    return [metric.values()[:, None]]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        (deletion, Deletion),
+        (cell_alone, CellAlone),
+        (exchanged_accuracy, ExchangedAccuracy),
+        (task_leakage, ConceptTaskLeakage),
+    ],
+)
+def test_nine_of_ten_hold_the_truth_from_30_on(name, metric):
+    """Of the value and, against a control, of the lift."""
+    pools = [pool.nanmean(dim=1) for pool in name()]
+    low, high = metric.value_range
+    named = {"value": (pools[0], (low, high))} | (
+        {"lift": (pools[0] - pools[1], (low - high, high - low))} if pools[1:] else {}
+    )
+    for what, (pool, ends) in named.items():
+        for size in SIZES:
+            rows = torch.randint(len(pool), (DRAWS, size), generator=torch.Generator().manual_seed(size))
+            values = pool[rows]
+            sums = values.sum(dim=1), torch.tensor(size)
+            if what == "value" and metric.interval == "wilson":
+                bounds = wilson_interval(*sums)
+            else:
+                bounds = mean_interval(sums[0], values.square().sum(dim=1), sums[1], value_range=ends)
+            share = ((bounds[0] <= pool.mean()) & (pool.mean() <= bounds[1])).double().mean().item()
+            print(f"{name.__name__} {what}, n = {size}: {share:.1%}")
+            assert share >= (0.90 if size >= 30 else 0.80)
