@@ -158,9 +158,8 @@ class PIPNet(LinearHead, InterpretableModule):
             raise ValueError(f"Expected argument `score_threshold` to be in [0, 1), but got {score_threshold}.")
         for phase in self.plan.phases:
             if FIT_HEAD in phase.on_enter and not phase.head.nonnegative:
-                raise ValueError(
-                    f"Expected `phases.{phase.name}.head.nonnegative` to be true, because PIPNet has no negative weights."
-                )
+                setting = f"`phases.{phase.name}.head.nonnegative`"
+                raise ValueError(f"Expected {setting} to be true, because PIPNet has no negative weights.")
         self.shrinkage = shrinkage
         units = num_features or self.backbone.out_channels
         self.addon: nn.Module = nn.Identity()

@@ -7,7 +7,7 @@ Fields have the names and shapes of the ``update`` arguments in ``metrics``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from typing import Any, cast
 
@@ -234,6 +234,10 @@ class Tcav(View):
 
 
 # What a metric can ask for; a view that comes in several draws feeds its metrics once per draw.
+def _randomised(stages: int, clean: Clean) -> list[Any]:
+    return [Randomised(clean, stages)]
+
+
 VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "clean": lambda clean: [clean],
     "clipped": lambda clean: [Clipped(clean)],
@@ -248,7 +252,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "insertion": lambda clean: [Removal(clean, -1)],
     "place": lambda clean: [Place(clean)],
     "randomised": lambda clean: [Randomised(clean)],
-    **{f"randomised@{n}": lambda clean, n=n: [Randomised(clean, n)] for n in STAGES},  # type: ignore[misc]
+    **{f"randomised@{stages}": partial(_randomised, stages) for stages in STAGES},
     "exchanged": lambda clean: [Exchanged(clean)],
     "shortcut": lambda clean: [Shortcut(clean)],
     SPARSE_HEADS: lambda clean: [SparseHeads(clean)],

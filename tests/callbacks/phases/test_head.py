@@ -64,7 +64,7 @@ def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
 def test_a_pipnet_ends_with_the_solution(tmp_path):
     phase = "{epochs: 2, trainable: {head: 0.05}, losses: {pipnet_class: 1}, bn: eval, on_enter: [fit_head]}"
     head = "--model.phases.last.head={penalty: 0.003, others: 1, nonnegative: %s}"
-    with pytest.raises(ValueError, match="`phases.last.head.nonnegative` to be true, because PIPNet has no negative"):
+    with pytest.raises(ValueError, match=r"`phases.last.head.nonnegative` to be true, because PIPNet has no negative"):
         fit(tmp_path / "refused", f"--model.phases.last={phase}", head % "false", model="PIPNet")
     fit(tmp_path / "run", f"--model.phases.last={phase}", head % "true", model="PIPNet")
     weight = last(tmp_path / "run")["state_dict"]["linear.weight"]
