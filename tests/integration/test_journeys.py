@@ -13,6 +13,7 @@ from PIL import Image
 import protometry.studies.__main__ as studies
 from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.datamodules import load_datamodule
+from protometry.metrics.suite import ENTRIES, resolve
 from protometry.scripts import evaluate
 from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
 
@@ -20,6 +21,9 @@ pytestmark = pytest.mark.slow
 
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
+# the second evaluation of a model leaves out heads fitted to training images, which the first one fits alike
+FITTED = {"exchanged", "sparse_heads"}
+AGAIN = ",".join(key for key in resolve(["all"]) if ENTRIES[key].view not in FITTED)
 ALL = ["--test_after_fit=true", "--evaluation.suite=[all]", "--data.test_size=24"]
 ACROSS = ["--across+=explainer", "--across+=explained_by"]  # BagNet's maps are its own
 PARTS = ("ProtoPNet", "ProtoPNet pruned", "ProtoPool", "PIPNet", "STProtoPNet", "TesNet")
@@ -64,7 +68,7 @@ def journey(request, tmp_path_factory, other):
 
 
 def test_evaluate_and_report(journey, capsys):
-    few = ["--suite", "all", "--limit", "4", "--trainer.accelerator=cpu"]
+    few = ["--suite", AGAIN, "--limit", "4", "--trainer.accelerator=cpu"]
     evaluate.main(["run", "--ckpt_path", journey.checkpoint, *few])
     assert "index.html" in capsys.readouterr().out
     evaluate.main(["report", "--ckpt_path", journey.checkpoint, "--limits.images=2", "--limits.units=2"])
