@@ -27,7 +27,8 @@ def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
         object_masks: ``(B, H, W)`` bool.
 
     Returns:
-        ``(B, k)`` float64 fractions; NaN for a map that is flat or not finite, and where there is no object.
+        ``(B, k)`` float64 fractions; NaN for a map that is flat or not finite, and for an object that is empty or fills
+        the image.
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("object_masks", object_masks, (maps.shape[0], "H", "W"), "bool")
@@ -35,7 +36,8 @@ def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
     cells = peak_cells(maps)
     index = cells[..., 1] * maps.shape[3] + cells[..., 0]
     share = tiles.flatten(1).gather(1, index)
-    undefined = is_flat(*value_range(maps)) | ~object_masks.flatten(1).any(dim=1, keepdim=True)
+    pixels = object_masks.flatten(1)
+    undefined = is_flat(*value_range(maps)) | (~pixels.any(dim=1) | pixels.all(dim=1))[:, None]
     return share.masked_fill(undefined, float("nan"))
 
 
@@ -46,6 +48,7 @@ class OnObject(ItemMean):
     """Mean over units of how often their peak cell lies on the object (higher is better).
 
     At least a quarter of the pixels of the peak cell have to be object, on the images with the unit in the top k.
+    Images that the object fills, such as photos that are cropped to the box that stands for it, are left out.
     ``summary`` adds the same for one pixel (``touching``) and for more than half of them (``mostly``).
 
     Example:
@@ -59,6 +62,7 @@ class OnObject(ItemMean):
     unit = "fraction"
     averaged_over = "unit"
     higher_is_better = True
+    undefined = "no image has an object and something beside it, or all maps are flat"
     hits: Tensor
     shown: Tensor
 
@@ -94,7 +98,8 @@ ON_OBJECT = MetricEntry(
         "is object",
         source="none",
         misread="A large object is easily hit: compare with the object's share of the image. Without masks, the filled "
-        "box is the object (`protocol.object`). The cell is not what the unit saw, which is its larger field of view.",
+        "box is the object (`protocol.object`); images that it fills are left out. The cell is not what the unit saw, "
+        "which is its larger field of view.",
         finding="In {value} of the images where a unit is among the strongest, it looks at the object.",
     ),
     lambda facts: OnObject(len(facts.active)),

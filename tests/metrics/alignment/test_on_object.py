@@ -23,7 +23,7 @@ RECORD = object_record()
 
 
 def slow_share(cells, mask):
-    if not min(cells) < max(cells) or not mask.any():
+    if not min(cells) < max(cells) or not mask.any() or mask.all():
         return None
     row, col = divmod(cells.index(max(cells)), GRID[1])
     rows, cols = (
@@ -63,3 +63,9 @@ class TestOnObject(MetricTests):
         assert shares == [0.25, 0, 0.5, 1]
         summary = metric.summary()
         assert [summary[name] for name in ("touching", "value", "mostly")] == [0.75, 0.75, 0.25]
+
+    def test_an_object_that_fills_the_image_says_nothing(self):
+        masks = torch.tensor([[[1, 0], [0, 0]], [[1, 1], [1, 1]]]).bool()
+        record = {"maps": torch.eye(4)[:1].view(1, 1, 2, 2).expand(2, -1, -1, -1), "unit_ids": torch.zeros(2, 1).long()}
+        assert updated(OnObject(1), record | {"object_masks": masks}).summary()["value"] == 1
+        assert updated(OnObject(1), record | {"object_masks": masks[1:].expand(2, -1, -1)}).compute().isnan()
