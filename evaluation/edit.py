@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from protometry.lightning_modules.phases import Phase
 
 REASONS = ("background", "border", "duplicate", "shortcut")
-PHASE = "edit"  # the only one of the new run
+PHASE = "edit"  # the only one of the new run, unless the run added its last phase to the preset
 
 
 def reasons_of(model: Any, datamodule: Any) -> dict[str, list[int]]:
@@ -89,7 +89,7 @@ def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -
         epochs: of the phase where the last layer is trained; by default as many as it had.
 
     Raises:
-        ValueError: if no phase of the model trains its last layer.
+        ValueError: if no phase of the model trains its last layer, or its plan added others than the last phase.
     """
     last = next((phase for phase in reversed(model.phases().phases) if "head" in phase.trainable), None)
     if last is None:
@@ -97,8 +97,11 @@ def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -
             f"Expected a phase of {type(model).__name__} to train its last layer, group `head`, which is fitted again "
             f"without the units, but got {model.phases().names}."
         )
-    without = dict.fromkeys(type(model).presets[model.hparams["preset"]].names)
-    return without | {PHASE: _phase(last, model, units, epochs)}
+    preset = type(model).presets[model.hparams["preset"]].names
+    added = [name for name in model.phases().names if name not in preset]  # which stay in the run's config
+    if added not in ([], [last.name]):
+        raise ValueError(f"Expected no phase but the last to be added to the preset {preset}, but got {added}.")
+    return dict.fromkeys(preset) | {(added or [PHASE])[0]: _phase(last, model, units, epochs)}
 
 
 def _phase(last: Phase, model: Any, units: Sequence[int], epochs: int | None) -> dict[str, Any]:

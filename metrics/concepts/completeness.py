@@ -19,15 +19,15 @@ class ConceptCompleteness(ImageRatio):
     """Accuracy above chance of a head on concept scores, as a share of the model's own (higher is better).
 
     Source: Yeh et al. (2020), completeness score: ``(A_c - a) / (A_f - a)`` with the accuracy A_c of the best
-    classifier that reads concept scores only, the accuracy A_f of the model, and a = 1 / K, that of random guesses. The
-    text of the paper could not be consulted for this. Deviation: the classifier is a linear head, solved on training
-    images, with 30 weights per class on average at most
+    classifier that reads concept scores only, the accuracy A_f of the model, and chance a = 1 / K. The text of the
+    paper could not be consulted for this. Deviation: the classifier is a linear head, solved on training images, with
+    at most 30 weights per class on average
     (:func:`~protometry.lightning_modules.heads.sparse_path.heads_with_weights`); theirs is a small network followed by
     the upper layers of the model.
 
-    ``summary`` adds ``concepts_alone`` and ``whole_model``, the two accuracies. The interval is that of a ratio paired
-    over images, to which two images are added, on which one of the two classifiers is right: where both agree on most
-    images, it would be too narrow (Bonett and Price 2012, for differences of shares).
+    ``summary`` adds ``concepts_alone`` and ``whole_model``, the two accuracies. The interval is for a ratio of paired
+    values. Two images on which only one of the classifiers is right are added first, because the interval would be too
+    narrow where both agree on most images (Bonett and Price 2012, for differences of shares).
 
     Args:
         num_classes: K.
@@ -81,12 +81,12 @@ COMPLETENESS = MetricEntry(
     Words(
         question="How much of the accuracy do the concepts alone account for?",
         name="Completeness score",
-        formula="(A_c − 1/K) / (A − 1/K), A = accuracy of the model, A_c = that of a linear head on the scores of its "
-        f"concepts with {SIZES[-1]} weights per class on average at most, solved on training images",
+        formula="(A_c − 1/K) / (A − 1/K) with the accuracies A of the model and A_c of a linear head on the scores of "
+        f"its concepts, which has at most {SIZES[-1]} weights per class on average and is solved on training images",
         source="[Y20]",
-        misread="1 does not say that the concepts are right: scores can carry more about the class than the concept "
-        "does (`concepts/task_leakage`). A head other than linear might read more from them. Above 1, the head is "
-        "better than the model. The family `completeness` asks another question.",
+        misread="1 does not mean that the concepts are right: their scores can reveal more about the class than the "
+        "concepts do (`concepts/task_leakage`). A nonlinear head might get more out of them. Above 1, the head is more "
+        "accurate than the model. Not to be confused with the family `completeness`.",
     ),
     lambda facts: ConceptCompleteness(facts.num_classes),
     needs=("concept_units", "single_label", "training"),

@@ -84,6 +84,20 @@ def test_one_phase_is_left_that_trains_the_head_alone():
     assert phase.on_enter == ("prune_units",)
 
 
+def test_a_last_phase_that_the_run_added_is_replaced():
+    """The new run reads the config of the first, where it cannot be removed: it is not in the preset."""
+    own = {"epochs": 3, "trainable": {"head": 0.1}, "losses": {"pipnet_class": 1.0}, "bn": "eval"}
+    solved = {"last": own | {"on_enter": ["fit_head"], "head": {"penalty": 0.1, "nonnegative": True}}}
+    model = PIPNet(num_features=8, num_classes=8, image_size=SIZE, phases=solved)
+    changed = PIPNet(num_features=8, num_classes=8, image_size=SIZE, phases=solved | edited_phases(model, [3]))
+    (phase,) = changed.plan.phases
+    assert (phase.name, phase.epochs, phase.prune, phase.head.nonnegative) == ("last", 1, (3,), True)
+    assert phase.on_enter == ("prune_units", "fit_head")
+    model = PIPNet(num_features=8, num_classes=8, image_size=SIZE, phases={"more": own} | solved)
+    with pytest.raises(ValueError, match=r"no phase but the last to be added .* got \['more', 'last'\]"):
+        edited_phases(model, [3])
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--remove", "3,x"], "numbers of the units 0 to 15, such as 3,17, but got 'x'"),
     (["--forbid", "ugly"], "`forbid` to name some of background, border, duplicate.* but got 'ugly'"),

@@ -64,7 +64,7 @@ def test_actions_on_two_classes(name, tmp_path):
     """Of the user's own photos."""
     data = ImageFolder(str(make_folders(tmp_path / "photos", {"train": 8, "val": 3})), image_size=40, batch_size=4)
     torch.manual_seed(0)
-    options = {"num_features": 4} if name == "PIPNet" else {}  # untrained, each of more scores 0
+    options = {"num_features": 4} if name == "PIPNet" else {}  # each of more scores 0 before training
     model = MODELS[name](num_classes=data.num_classes, image_size=data.image_size, **options).eval()
     if isinstance(model, FitsConcepts):
         pytest.skip("these photos have no concepts")

@@ -33,7 +33,7 @@ def cell_alone():
 
 
 def exchanged_accuracy():
-    """Of 100 images, 90 are right with the model's own prototypes, and 78 with foreign ones, of which 3 were not."""
+    """The model is right on 90 % of the images; with foreign prototypes on 78 %, on 3 % of them only then."""
     where = random(POOL, 1)
     return [((where < 0.75) | (where >= 0.97)).double(), (where < 0.90).double()]
 
