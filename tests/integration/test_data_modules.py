@@ -69,7 +69,12 @@ DATA = {
 }
 SPLITS = ("AwA2 single", "Cub200 official", "ImageFolder attributes", "Nico cv70")  # of files that another case has
 # where the box is the whole photo and there is no mask, nothing lies outside the object
-UNDEFINED = {"Cars196 cropped": ["localisation/energy", "localisation/iou", "localisation/pointing_game"]}
+UNDEFINED = {
+    "Cars196 cropped": [
+        "alignment/on_object",
+        *(f"localisation/{name}" for name in ("energy", "iou", "pointing_game")),
+    ]
+}
 
 
 def trained(name, model, folder, root):
