@@ -10,6 +10,7 @@ from protometry.callbacks.evaluation.exchanged_units import exchange_units, not_
 from protometry.callbacks.forward.observer import Images
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.heads.linear_head import LinearHead
+from protometry.lightning_modules.phases import HeadSpec, Phase, PhasePlan
 from tests.lightning_modules.registry import MODELS
 from tests.planted.models import Planted
 from tests.planted.scenes import SIZE
@@ -106,8 +107,11 @@ def test_prototypes_become_the_nearest_patches_of_other_photos():
     """Those of images with other labels, all of whose cells have one colour, which every class then looks like."""
     other = Painted(64)
     other.samples = [{**each, "label": 7} for each in other.samples if each["label"] == 2]
-    exchange = exchange_units(Prototypes(), Painted(8), seed=0, chunk=16, foreign=other)
-    assert torch.equal(exchange.observer.model.prototypes.data, COLOURS[2].expand(UNITS, -1))
+    for _ in ("projection", "test"):
+        exchange = exchange_units(Prototypes(), Painted(8), seed=0, chunk=16, foreign=other)
+        assert torch.equal(exchange.observer.model.prototypes.data, COLOURS[2].expand(UNITS, -1))
+        other.scheme, other.test_dataloader = "test", other.projection_dataloader  # a folder that is not divided
+        other.projection_dataloader = None
 
 
 def test_why_units_cannot_be_exchanged():
@@ -118,3 +122,17 @@ def test_why_units_cannot_be_exchanged():
     assert "no last layer" in not_exchangeable(built["ProtoTree"], data)
     data.has_validation = False
     assert "no validation split" in not_exchangeable(Prototypes(), data)
+
+
+def test_without_validation_images_layers_are_solved_as_the_model_solves_its_own(monkeypatch):
+    model, data = Prototypes(), Painted(8)
+    last = {"trainable": {"head": 0.0}, "losses": {"cross_entropy": 1.0}, "bn": "eval", "on_enter": ("fit_head",)}
+    layers = []
+    for penalty in (None, 1e-3, 1e-1):
+        plan = PhasePlan((Phase("last", 1, head=HeadSpec(penalty), **last),))
+        monkeypatch.setattr(model, "phases", lambda plan=plan: plan)
+        layers.append(exchange_units(model, data, seed=0, chunk=16).own.weight.detach())
+        data.has_validation = False
+    assert not_exchangeable(model, data) is None
+    chosen, mild, strong = (weight.abs().sum() for weight in layers)
+    assert strong < mild != chosen
