@@ -17,6 +17,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from protometry.callbacks import Interpretability, PhaseSchedule
+from protometry.callbacks.evaluation import interpretability
 from protometry.callbacks.phases.projection import nearest_patches, source_table
 from protometry.datamodules.dataset import with_float_images
 from protometry.explanations import Targets
@@ -202,24 +203,11 @@ def test_waits_of_an_explainer(cuda, name):
     assert cuda.places == {CHECK: 1} | extra.get(name, {})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
-def test_waits_of_an_evaluation(cuda, name):
-    """All metrics on a batch of one chunk: seven explained forwards, two of five units and five of one."""
-    model = built(name, cuda)
+def one_batch_seen(keys, model, cuda):
+    """An engine, its run, and the waits of the first batch alone."""
     with _disable_current_modes():
         data = tiny_birds(test_size=9)
         assert data.tables  # kept for all data modules, so not fake ones
-    # the protocol of FunnyBirds waits for every chunk: the host draws the birds without parts; heads are solved before
-    hosts = (
-        "funnybirds/",
-        "concepts/locality",
-        "concepts/anec",
-        "concepts/completeness",
-        "concepts/tcav",
-        "sanity/exchanged",
-    )
-    keys = [key for key in resolve(["all"]) if not key.startswith(hosts)]
     engine, run = Interpretability(keys, memory_budget=2**-7), Run(data)  # GiB for eight images per forward
     engine.setup(run, model, "test")
     with unset_fake_temporarily():
@@ -230,8 +218,45 @@ def test_waits_of_an_evaluation(cuda, name):
     cuda.mode.allow_non_fake_inputs, cuda.answer = False, 0
     cuda.places.clear()
     engine.on_test_batch_end(run, model, None, fake(batch), 0)
+    return engine, run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
+def test_waits_of_an_evaluation(cuda, name):
+    """All metrics on a batch of one chunk: seven explained forwards, two of five units and five of one."""
+    model = built(name, cuda)
+    # the protocol of FunnyBirds waits for every chunk: the host draws the birds without parts; heads and directions
+    # are solved before, see below
+    hosts = (
+        "funnybirds/",
+        "concepts/locality",
+        "concepts/anec",
+        "concepts/completeness",
+        "concepts/tcav",
+        "sanity/exchanged",
+    )
+    keys = [key for key in resolve(["all"]) if not key.startswith(hosts)]
+    engine, run = one_batch_seen(keys, model, cuda)
     once = {FIRST: 1, OWNED: 1, DRAWN: sum(p.ndim > 1 for p in model.backbone.parameters())} | (
         {} if name == "ProtoTree" else {NAMED: 1}
     )
     assert cuda.places == {CHECK: 7, LADDER: 30, AMPLIFIED: 7, FINITE: 1} | once
     engine.on_test_epoch_end(run, model)
+
+
+def test_solved_heads_and_directions_wait_for_nothing(cuda, monkeypatch):
+    model = built("ConceptBottleneck", cuda)
+    latent, units = model.concepts.in_features, model.concepts.out_features
+
+    def heads(facts, module, datamodule, memory_budget, fields):
+        kind = {"dtype": torch.float64, "device": "cuda"}
+        return dict.fromkeys(fields, (torch.empty(6, 8, units, **kind), torch.empty(6, 8, **kind)))
+
+    directions = torch.empty(2, units, latent, device="cuda")
+    monkeypatch.setattr(interpretability, "solve_sparse_heads", heads)
+    monkeypatch.setattr(interpretability, "concept_directions", lambda *args: directions)
+    keys = ["concepts/anec@5", "concepts/anec_avg", "concepts/completeness", "concepts/tcav_auc"]
+    engine, _ = one_batch_seen(keys, model, cuda)
+    assert list(engine.this_pass.metrics) == keys
+    assert cuda.places == {FINITE: 1}
