@@ -96,6 +96,7 @@ from protometry.metrics.primitives.intersection_over_union import (
 from protometry.metrics.primitives.intervals import (
     lift_interval,
     mean_interval,
+    pairs_interval,
     ratio_interval,
     stratified_wilson_interval,
     wilson_interval,

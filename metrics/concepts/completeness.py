@@ -27,7 +27,8 @@ class ConceptCompleteness(ImageRatio):
 
     ``summary`` adds ``concepts_alone`` and ``whole_model``, the two accuracies. The interval is for a ratio of paired
     values. Two images on which only one of the classifiers is right are added first, because the interval would be too
-    narrow where both agree on most images (Bonett and Price 2012, for differences of shares).
+    narrow where both agree on most images (Bonett and Price 2012, for differences of shares). It does not include how
+    the head would vary with other training images.
 
     Args:
         num_classes: K.

@@ -40,6 +40,7 @@ class AccuracyAtNEC(_SparseAccuracy):
     Source: Srivastava et al. (2024), ANEC: the NEC of a head is the mean over classes of its weights that are not
     0. ``sparse_logits`` are those of the heads that
     :func:`~protometry.lightning_modules.heads.sparse_path.heads_with_weights` solves on the scores of training images.
+    The interval does not include how the heads would vary with these.
 
     Args:
         size: one of ``SIZES``.
@@ -66,8 +67,8 @@ class AccuracyAtNEC(_SparseAccuracy):
 class MeanAccuracyAtNEC(_SparseAccuracy):
     """Accuracy of sparse heads, averaged over numbers of effective concepts (NEC, higher is better).
 
-    Source: Srivastava et al. (2024), ANEC-avg, the average over ``SIZES``, see :class:`AccuracyAtNEC`. ``summary`` adds
-    the ``curve``, the accuracy at each.
+    Source: Srivastava et al. (2024), ANEC-avg, the average over ``SIZES``, see :class:`AccuracyAtNEC`, also for the
+    interval. ``summary`` adds the ``curve``, the accuracy at each.
     """
 
     curve_sum: Tensor

@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 from protometry.metrics.concepts.prediction import PREDICTED, ConceptPrediction, build
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_at_least, check_labels, check_range, check_tensor
+from protometry.metrics.primitives.intervals import pairs_interval
 
 _BINS, _WIDTH = 8, 2  # of the log-odds
 
@@ -131,7 +132,8 @@ class InterconceptLeakage(_Leakage):
     Source: Parisini et al. (2025), interconcept leakage score: for concept i the mean over the others j of
     ``max(0, I(ĉ_i; ĉ_j) / sqrt(H(ĉ_i) H(ĉ_j)) - I(c_i; c_j) / sqrt(H(c_i) H(c_j)))``. Deviation: as in
     :class:`ConceptTaskLeakage`, also for H(ĉ). A pair is undefined if one of both concepts, predicted or true, is the
-    same for all images.
+    same for all images. The interval is for other concepts on the same images
+    (:func:`~protometry.metrics.functional.pairs_interval`).
 
     The tables of pairs take 544 L² bytes, 7 MB for 112 concepts.
     """
@@ -149,14 +151,24 @@ class InterconceptLeakage(_Leakage):
         self.predicted, self.true = self.predicted + predicted, self.true + true
 
     def values(self) -> Tensor:
+        leakage: Tensor = self.pairs().nanmean(dim=1)
+        return leakage
+
+    def _interval_of(self, values: Tensor, undefined: Tensor) -> tuple[Tensor, Tensor]:
+        return pairs_interval(self.pairs(), value_range=self.value_range)
+
+    def pairs(self) -> Tensor:
+        """``(L, L)`` float64, NaN where undefined, as of a concept with itself.
+
+        Computed from the current states, as :meth:`values`.
+        """
         shares = []
         for table in (self.predicted, self.true):
             information, one, other = mutual_information(table.flatten(0, 1)).view(3, *table.shape[:2])
             shares.append(information / (one * other).sqrt())
         excess = (shares[0] - shares[1]).clamp(min=0)
         same = torch.eye(len(excess), dtype=torch.bool, device=excess.device)
-        leakage: Tensor = excess.masked_fill(same, torch.nan).nanmean(dim=1)
-        return leakage
+        return excess.masked_fill(same, torch.nan)
 
 
 LEAKAGE = (

@@ -20,7 +20,8 @@ class TCAVArea(ItemMean):
     Source: Kim et al. (2018), section 3.4: the TCAV score of class k for concept l is the share of the images of class
     k whose logit k grows along the vector of concept l, that is, whose derivative along it is above 0. Ours is to
     judge the scores: for each class, the area under the ROC curve (ties 1/2) with which they tell the concepts it has
-    from those it has not. The interval is over classes, since a class has one row of the truth, which its images share.
+    from those it has not. The interval is over classes, since a class has one row of the truth, which its images share;
+    it does not include how vectors, also random ones, would vary with other training images.
 
     ``summary`` adds ``random``, the same with random concepts as in the paper, and ``lift_over_random``, paired over
     classes, with its bounds. Concepts without a vector and classes without images or with all concepts, or none, are

@@ -94,6 +94,47 @@ def mean_interval(
     return _within((low, high), variance, total / n, n, value_range, _normal_quantile(confidence))
 
 
+def pairs_interval(pairs: Tensor, confidence: float = 0.95, value_range: Range = (-math.inf, math.inf)) -> Bounds:
+    """Interval of the mean over all pairs of items, for other items.
+
+    An item counts in the pairs of all others, too, so that an interval of the items' own means would be too narrow.
+
+    Source: the jackknife of a mean over pairs (Arvesen 1969): :func:`mean_interval` of the n pseudo-values
+    ``T - (n - 1) (T_i - mean of T_i)``, with the mean T of all pairs and the mean T_i of those without item i. The text
+    of the paper could not be consulted for this. Deviation: they are centred on T, whose bias by pairs of an item with
+    itself is not corrected.
+
+    Args:
+        pairs: ``(..., n, n)`` float, the value of each ordered pair, NaN where undefined; need not be symmetric.
+        confidence: coverage in (0, 1).
+        value_range: smallest and largest possible value of a pair.
+
+    Returns:
+        Lower and upper bound, ``(...)`` float64, within ``value_range``; NaN where no pair is left without some item.
+
+    Example:
+        >>> pairs = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]]).fill_diagonal_(torch.nan)
+        >>> low, high = pairs_interval(pairs)  # of the pseudo-values 0, 2 and 4
+        >>> round(low.item(), 4), round(high.item(), 4)
+        (-2.9683, 6.9683)
+    """
+    defined = pairs.isfinite()
+    values, known = pairs.double().masked_fill(~defined, 0), defined.double()
+    items = defined.any(dim=-1)
+    count = items.sum(dim=-1)
+    left_out = (_without_each(values) / _without_each(known)).masked_fill(~items, 0)
+    moved = left_out - (left_out.sum(dim=-1) / count)[..., None]
+    mean = values.sum(dim=(-2, -1)) / known.sum(dim=(-2, -1))
+    pseudo = (mean[..., None] - (count - 1)[..., None] * moved).masked_fill(~items, 0)
+    return mean_interval(pseudo.sum(dim=-1), pseudo.square().sum(dim=-1), count, confidence, value_range)
+
+
+def _without_each(table: Tensor) -> Tensor:
+    """``(..., n)`` sums of ``(..., n, n)`` without the row and the column of each item."""
+    rows, columns = table.sum(dim=-1), table.sum(dim=-2)
+    return rows.sum(dim=-1, keepdim=True) - rows - columns + table.diagonal(dim1=-2, dim2=-1)
+
+
 def _wilson(share: Tensor, n: Tensor, quantile: Tensor | float) -> Bounds:
     """Wilson's bounds; rounding aside they hold the share, and are 0 of 0 and 1 of 1."""
     shift = quantile**2 / n

@@ -126,6 +126,7 @@ def test_true_concepts_have_the_value_of_the_oracle():
     both = {"scores": concepts.float(), "concept_labels": concepts, "sample_ids": ids}
     summary = updated(NicheImpurity(torch.arange(2), 2), both).summary()
     assert (summary["value"], summary["oracle"]) == approx((0.5 + 0.5 / 40, 0.5 + 0.5 / 40))
+    assert (summary["low"], summary["high"]) == approx((math.nan, math.nan))
     del both["sample_ids"]
     constant = both | {"scores": torch.zeros(200, 2)}
     assert updated(OracleImpurity(torch.arange(2), 2), both).compute() == 0

@@ -8,6 +8,7 @@ from scipy import stats
 from protometry.metrics.functional import (
     lift_interval,
     mean_interval,
+    pairs_interval,
     ratio_interval,
     stratified_wilson_interval,
     wilson_interval,
@@ -73,6 +74,34 @@ class TestMeanInterval:
         assert low[0].item() == pytest.approx(1.036757, abs=1e-6)
         assert low[1:].isnan().all()
         assert high[1:].isnan().all()
+
+
+class TestPairsInterval:
+    @pytest.mark.parametrize("itself", [True, False])
+    def test_slow_oracle(self, itself):
+        pairs = torch.rand(2, 7, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        pairs[:, :, 2] = math.nan  # of an item that is the second of no pair
+        if not itself:
+            pairs.diagonal(dim1=1, dim2=2).fill_(math.nan)
+        bounds = torch.stack(pairs_interval(pairs), dim=1)
+        for table, expected in zip(pairs.numpy(), bounds.tolist(), strict=True):
+            without = np.array([np.nanmean(np.delete(np.delete(table, i, 0), i, 1)) for i in range(7)])
+            pseudo = np.nanmean(table) - 6 * (without - without.mean())
+            assert expected == pytest.approx(list(stats.ttest_1samp(pseudo, 0).confidence_interval()))
+
+    def test_an_item_without_pairs_is_none(self):
+        pairs = torch.rand(5, 5, generator=torch.Generator().manual_seed(0))
+        more = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=math.nan)
+        assert both(pairs_interval(more)) == both(pairs_interval(pairs))
+
+    def test_nothing_is_left_of_two_items_without_one(self):
+        pairs = torch.ones(2, 2).fill_diagonal_(math.nan)
+        assert all(map(math.isnan, both(pairs_interval(pairs, value_range=(0.0, 1.0)))))
+
+    def test_equal_pairs_may_differ_elsewhere(self):
+        pairs = torch.full((30, 30), 0.3)
+        expected = both(mean_interval(*tensors(9.0, 2.7, 30), value_range=(0.0, 1.0)))
+        assert both(pairs_interval(pairs, value_range=(0.0, 1.0))) == pytest.approx(expected)
 
 
 class TestWilsonInterval:
