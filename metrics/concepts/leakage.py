@@ -168,7 +168,8 @@ class InterconceptLeakage(_Leakage):
             shares.append(information / (one * other).sqrt())
         excess = (shares[0] - shares[1]).clamp(min=0)
         same = torch.eye(len(excess), dtype=torch.bool, device=excess.device)
-        return excess.masked_fill(same, torch.nan)
+        pairs: Tensor = excess.masked_fill(same, torch.nan)
+        return pairs
 
 
 LEAKAGE = (
