@@ -138,7 +138,7 @@ class NicheImpurity(ConceptScores):
 
     Half of the images, drawn by their sample ids, serve for the predictors. ``summary`` adds ``oracle``, the value of
     the true concepts in place of the scores, which is above 1/2 where concepts depend on each other. There is no
-    interval: as each concept is told from the scores of the others, one over concepts would be too narrow.
+    interval: since each concept is predicted from the scores of the others, one over concepts would be too narrow.
 
     Takes 24 L³ bytes, 34 MB for 112 concepts.
     """
