@@ -112,10 +112,14 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
 
 
 def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.TrainCLI:
-    """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
+    """Train a tiny run in process.
+
+    Pictures of its curves and explanations, and the parsers of other commands, would take half of the time.
+    """
     shows = mock.patch("protometry.callbacks.run.explanation_media._shows", return_value=False)
     curves = mock.patch.object(TrainingCurves, "_draw")
-    with nullcontext() if drawn else shows, nullcontext() if drawn else curves:
+    parsers = mock.patch.dict(train.COMMANDS, {"fit": train.COMMANDS["fit"]}, clear=True)
+    with parsers, nullcontext() if drawn else shows, nullcontext() if drawn else curves:
         return train.main(fit_args(folder, *more, **kinds))
 
 
