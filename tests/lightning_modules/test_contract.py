@@ -450,7 +450,7 @@ def test_an_epoch_in_half_precision(name, tmp_path, monkeypatch):
     A CPU takes ten times as long in float16, which therefore gets a few batches.
     """
     monkeypatch.chdir(tmp_path)
-    build, data, hits = MODELS[name], tiny_birds(train_size=240, batch_size=16), {}
+    build, data, hits = MODELS[name], tiny_birds(train_size=240, batch_size=32), {}
     seed_everything(0, verbose=False)
     trained = build(num_classes=K, image_size=SIZE)
     tiny_trainer(limit_val_batches=0).fit(trained, datamodule=data)
@@ -466,8 +466,9 @@ def test_an_epoch_in_half_precision(name, tmp_path, monkeypatch):
         options = half if precision == "16-mixed" else {"precision": precision}
         tiny_trainer(watch, limit_val_batches=0, **options).fit(model, datamodule=data)
         assert all(torch.isfinite(loss) for loss in watch.losses)
-        right = [output_of(model, pictures).logits.argmax(1) == labels for pictures, labels in unseen_images()]
-        hits[precision] = 100 * torch.cat(right).double()
+        if precision != "16-mixed":
+            right = [output_of(model, pictures).logits.argmax(1) == labels for pictures, labels in unseen_images()]
+            hits[precision] = 100 * torch.cat(right).double()
     assert hits["32-true"].mean() > 100 / K, "nothing was learnt"
     gaps = hits["bf16-mixed"] - hits["32-true"]
     assert gaps.mean().abs() - 1.96 * gaps.std() / len(gaps) ** 0.5 <= 2, gaps.mean()
