@@ -97,7 +97,8 @@ class DdpPool:
         self._processes, self._connections = [], []
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads and deadlock
+        context = multiprocessing.get_context("forkserver")  # a fork of ours would inherit torch's threads and deadlock
+        context.set_forkserver_preload(["lightning", "torchvision"])  # their imports take most of a start
         self._starts += 1
         rendezvous = self.directory / f"rendezvous{self._starts}"
         for rank in range(self.world_size):
