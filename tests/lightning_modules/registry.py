@@ -69,12 +69,14 @@ def with_residual(model: Any) -> Any:
     return model
 
 
+ADAPTER = {"adapter": 16, "adapter_width": 24}
 _selections: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}  # they depend on sizes alone
 
 
 def selected_qpm(**options: Any) -> QPM:
     """With features selected by random maps, which the classes have in different measure; only fine-tuned."""
-    model = QPM(**({"num_features": 12, "features_per_class": 3, "phases": {"dense": None}} | options))
+    adapter = ADAPTER if options.get("preset") == "adapter" else {}  # a selection among the 512 of the default is slow
+    model = QPM(**({"num_features": 12, "features_per_class": 3, "phases": {"dense": None}} | adapter | options))
     sizes = (*model.linear.weight.shape, model.num_features, model.features_per_class, model.ternary)
     if sizes not in _selections:
         _selections[sizes] = dict(_select(model).named_buffers(recurse=False))
@@ -115,7 +117,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = {
     "LabelFreeCBM": tiny_label_free_cbm,
     "QPM": partial(QPM, num_features=12, features_per_class=3),
     "QPM ternary": partial(selected_qpm, ternary=True),
-    "QPM adapter": partial(QPM, num_features=12, features_per_class=3, adapter=16, adapter_width=24, preset="adapter"),
+    "QPM adapter": partial(QPM, num_features=12, features_per_class=3, preset="adapter", **ADAPTER),
 }
 
 # all but those that only train otherwise than another

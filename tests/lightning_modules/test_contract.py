@@ -306,8 +306,8 @@ class ContractTest:
 
     def test_gradients_reach_exactly_the_groups_of_each_phase(self, build):
         for model, batch in phases_of(build):
-            sum(c * model.loss_terms()[name](model(batch["image"]), batch) for name, c in model.phase.losses.items()
-                ).backward()  # fmt: skip
+            output, terms = model(batch["image"]), model.loss_terms()
+            sum(weight * terms[name](output, batch) for name, weight in model.phase.losses.items()).backward()
             for group, members in model.parameter_groups().items():
                 if group not in model.phase.trainable:
                     assert all(p.grad is None for p in members), (model.phase.name, group)
