@@ -63,16 +63,24 @@ def build(make):
     return make().eval()
 
 
-def write(model, kind, **changes):
-    """The file that the three lines of an error write where the authors' code can be imported, with changes."""
+def converted(model, kind):
+    """What the three lines of an error write where the authors' code can be imported."""
     lines = FORMATS[kind].lines(Path("model.pth"))
     torch.save(model, "model.pth")
     torch_of_then = SimpleNamespace(load=partial(torch.load, weights_only=False), save=torch.save)
     exec(lines, {"torch": torch_of_then})
-    content = torch.load("released.pth")
-    content["model_state_dict"] |= changes.pop("state", {})
-    torch.save({name: value for name, value in (content | changes).items() if value is not None}, "released.pth")
+    return torch.load("released.pth")
+
+
+def save(content, **changes):
+    """Its file, with changes."""
+    content = content | {"model_state_dict": content["model_state_dict"] | changes.pop("state", {})} | changes
+    torch.save({name: value for name, value in content.items() if value is not None}, "released.pth")
     return "released.pth"
+
+
+def write(model, kind):
+    return save(converted(model, kind))
 
 
 def images():
@@ -148,6 +156,11 @@ def authors_of(name):
     return build(RELEASED[name][1])
 
 
+@cache
+def content_of(name):
+    return converted(authors_of(name), RELEASED[name][0])
+
+
 def error_of(kind, file, **options):
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         load_released(ours(kind, **options), file)
@@ -183,11 +196,11 @@ SKETCH = {"backbone": {"name": "sketch"}}
 ])  # fmt: skip
 def test_files_and_models_that_do_not_fit_are_refused(name, changes, options, message):
     kind = RELEASED[name][0]
-    assert message in error_of(kind, write(authors_of(name), kind, **changes), **options)
+    assert message in error_of(kind, save(content_of(name), **changes), **options)
 
 
 def test_pickled_modules_are_refused_with_the_lines_that_mend_them():
-    """Those lines are run by ``write``; pickles of the oldest kind are refused as well."""
+    """Those lines are run by ``converted``; pickles of the oldest kind are refused as well."""
     model = authors_of("ProtoTree")
     torch.save(model, "model.pth")
     torch.save(model, "old.pth", _use_new_zipfile_serialization=False)
