@@ -325,8 +325,8 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
 
 def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch):
     fit(tmp_path / "run", *GENERAL, "--trainer.max_epochs=1", model="ConceptBottleneck")
-    args = ["--suite", "compactness", "--data", str(other_birds), "--scores", "csv", "--report", "true"]
-    run_evaluation(tmp_path / "run", *args)
+    args = ["--suite", "compactness", "--data", str(other_birds), "--scores", "csv"]
+    run_evaluation(tmp_path / "run", *args, "--report", "true")
     (scores,) = tmp_path.glob("run/evaluation/*/scores.csv")
     names = load_datamodule(tmp_path / "run" / "checkpoints" / "last.ckpt").tables.concept_names
     header = scores.read_text().splitlines()[0].split(",")
@@ -511,7 +511,8 @@ def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
 
 def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):
     shutil.copy(finished_run / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
-    evaluate.main(["run", "--ckpt_path", "mine.ckpt", "--trainer.accelerator=cpu", "--allow_classes=tests"])
+    flags = ["--limit", "4", "--trainer.accelerator=cpu", "--allow_classes=tests"]
+    evaluate.main(["run", "--ckpt_path", "mine.ckpt", *flags])
     assert strict(tmp_path / "evaluation" / "metrics.json")["checkpoint"] == "mine.ckpt"
 
 
