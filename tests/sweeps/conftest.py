@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from protometry.scripts import train
+from tests.tiny_runs import only_fit
 
 
 @pytest.fixture(autouse=True)
-def only_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweeps only train: the parsers of other commands would take a third of the time."""
-    for name in train.COMMANDS.keys() - {"fit"}:
-        monkeypatch.delitem(train.COMMANDS, name)
+def one_parser() -> Iterator[None]:
+    """Sweeps only train."""
+    with only_fit():
+        yield
