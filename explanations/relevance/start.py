@@ -42,8 +42,10 @@ def relevance_start(output: ModelOutput, units: UnitTable, ids: Tensor, amounts:
 def _in_best_cells(latent: Tensor, output: ModelOutput, units: UnitTable, ids: Tensor, amounts: Tensor) -> Tensor:
     """All relevance of a unit in the cell with the largest value of its map, or in the cells of its parts."""
     rows = torch.arange(len(ids), device=ids.device)[:, None]
-    read = output.maps.flatten(2).argmax(2)[:, :, None] if output.cells is None else output.cells
-    cells = read[rows, ids]  # (B, n, P)
+    if output.cells is None:
+        cells = output.maps[rows, ids].flatten(2).argmax(2, keepdim=True)  # (B, n, P)
+    else:
+        cells = output.cells[rows, ids]
     if units.vectors is None:
         shares = F.one_hot(ids, latent.shape[1]).to(latent)
     else:
