@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import os
 import re
 import sys
@@ -41,6 +43,7 @@ def from_shell(command: Callable[[], object]) -> None:
     """
     tidy_messages()
     keep_freed_memory()
+    atexit.register(gc.freeze)  # or Python searches all modules for garbage while it ends, for more than a second
     try:
         command()
         sys.stdout.flush()
