@@ -60,10 +60,10 @@ def _write(site: Site, contents: Contents) -> None:
         "unit_links": contents.unit_links,
         "class_links": contents.class_links,
     }
+    unit_pages(site, contents)  # first, since it draws the photos of all units at once
     measured, cards = metrics_page(site, contents), image_pages(site, contents)
     _overview(site, contents, measured, list(cards.values()))
     audit_page(site, contents)
-    unit_pages(site, contents)
     class_pages(site, contents, cards)
     errors_page(site, contents)
     tree_page(site, contents)
