@@ -7,7 +7,8 @@ large enough to recognise what it shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from protometry.explanations.views import (
     GAP,
     WHITE,
     Box,
+    check_box,
     crop,
     draw_box,
     fit,
@@ -45,22 +47,59 @@ class BoxView:
     """A photo with the box around what a unit saw, and that part of it.
 
     Args:
-        crop: what the box holds, and its surroundings up to 40 % of the side of the image if it is smaller, unless
-            another minimum was requested.
+        picture: the whole image.
         box: around the positive values above the 95th percentile of the map, in inclusive pixels of the image, as
             metrics on maps take it; None for a flat map. Of a unit with several parts, around the cells of its parts.
+        size: longer side of the drawn pictures in pixels.
+        least_crop: side of the crop, as a share of the shorter side of the image; 0 for what the box holds alone.
         parts: boxes of these cells, which the photo shows instead; none for units of one part.
+
+    Raises:
+        ValueError: if a box leaves the image.
     """
 
-    photo: Image.Image
-    crop: Image.Image
+    picture: Image.Image
     box: Box | None
-    parts: tuple[Box, ...] = field(default=(), kw_only=True)
+    size: int = 144
+    least_crop: float = LEAST_CROP
+    parts: tuple[Box, ...] = ()
+
+    def __post_init__(self) -> None:
+        for box in self.boxes:
+            check_box(self.picture, box)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """What is drawn on the photo."""
+        return self.parts or tuple(filter(None, [self.box]))
+
+    @property
+    def region(self) -> Box:
+        """What the crop shows: the box and its surroundings, or the whole image without a box."""
+        width, height = self.picture.size
+        whole = (0, 0, width - 1, height - 1)
+        return recognisable(self.box, (width, height), self.least_crop) if self.box else whole
+
+    @cached_property
+    def photo(self) -> Image.Image:
+        """The image with the boxes."""
+        whole = fit(self.picture, self.size)
+        return draw_box(whole, *(scaled_box(box, self.picture, whole) for box in self.boxes))
+
+    @cached_property
+    def crop(self) -> Image.Image:
+        """The region."""
+        return fit(crop(self.picture, self.region), self.size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UnitView(BoxView):
-    """What a unit saw of an image."""
+    """What a unit saw of an image.
+
+    Args:
+        heat: the explainer's map over the image, which is not enlarged.
+        scale: values of the map with the first and the last colour.
+    """
 
     heat: Image.Image
     scale: tuple[float, float]
@@ -101,25 +140,9 @@ def unit_view(
         )
     image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
     scale, picture = scale_of(saliency), to_image(image)
+    heat = fit(to_image(heat_map(image, saliency, scale)), min(size, max(picture.size)))
     box = box or _around(parts) or evidence_box(saliency)
-    heat = fit(to_image(heat_map(image, saliency, scale)), size)
-    return UnitView(**vars(box_view(picture, box, size, least_crop, parts)), heat=heat, scale=scale)
-
-
-def box_view(
-    picture: Image.Image,
-    box: Box | None,
-    size: int = 144,
-    least_crop: float = LEAST_CROP,
-    parts: tuple[Box, ...] = (),
-) -> BoxView:
-    """Draw a box on an image, or the parts in it, and what it holds; the other arguments as in :func:`unit_view`."""
-    whole = fit(picture, size)
-    if box is None:
-        return BoxView(whole, fit(picture, size), None)
-    part = crop(picture, recognisable(box, picture.size, least_crop))
-    drawn = draw_box(whole, *(scaled_box(each, picture, whole) for each in parts or (box,)))
-    return BoxView(drawn, fit(part, size), box, parts=parts)
+    return UnitView(picture, box, size, least_crop, parts, heat=heat, scale=scale)
 
 
 def part_boxes(model: InterpretableModel, output: ModelOutput | None, row: int, unit: int) -> tuple[Box, ...]:
@@ -171,7 +194,7 @@ def box_views(  # noqa: PLR0913
     seen = _seen(explainer, model, images, ids, sample_ids)
     return [
         [
-            box_view(to_image(image), _around(parts) or evidence_box(saliency.nan_to_num()), size, least_crop, parts)
+            BoxView(to_image(image), _around(parts) or evidence_box(saliency.nan_to_num()), size, least_crop, parts)
             for saliency, parts in row
         ]
         for image, row in zip(images.cpu(), seen, strict=True)
@@ -254,9 +277,9 @@ def part_in(box: Box | None, sample: Mapping[str, Any], part_names: Sequence[str
 
 def unit_tile(view: UnitView, *caption: str) -> Image.Image:
     """The three pictures of a view side by side, above a caption of up to two lines, cut where they are too wide."""
-    size = max(view.photo.size)
+    size = view.size
     tile = Image.new("RGB", (3 * size + 2 * GAP, size + CAPTION_LINES * (CAPTION_SIZE + GAP)), WHITE)
-    for index, panel in enumerate((view.photo, view.heat, view.crop)):
+    for index, panel in enumerate((view.photo, fit(view.heat, size), view.crop)):
         left = index * (size + GAP)
         tile.paste(panel, (left + (size - panel.width) // 2, (size - panel.height) // 2))
     for index, line in enumerate(caption[:CAPTION_LINES]):

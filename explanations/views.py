@@ -49,7 +49,7 @@ def crop(image: Image.Image, box: Box) -> Image.Image:
         >>> crop(Image.new("RGB", (8, 8)), (2, 3, 4, 3)).size
         (3, 1)
     """
-    x0, y0, x1, y1 = _checked(image, box)
+    x0, y0, x1, y1 = check_box(image, box)
     return image.crop((x0, y0, x1 + 1, y1 + 1))
 
 
@@ -61,7 +61,7 @@ def draw_box(image: Image.Image, *boxes: Box) -> Image.Image:
     """
     copy = image.copy()
     for box in boxes:
-        ImageDraw.Draw(copy).rectangle(_checked(image, box), outline=BOX_COLOUR, width=2)
+        ImageDraw.Draw(copy).rectangle(check_box(image, box), outline=BOX_COLOUR, width=2)
     return copy
 
 
@@ -75,7 +75,7 @@ def draw_numbered(image: Image.Image, boxes: Mapping[int, Box]) -> Image.Image:
     """
     copy, tags = image.copy(), list[Box]()
     draw = ImageDraw.Draw(copy)
-    for x0, y0, x1, y1 in (_checked(image, box) for box in boxes.values()):
+    for x0, y0, x1, y1 in (check_box(image, box) for box in boxes.values()):
         draw.rectangle((x0 - 1, y0 - 1, x1 + 1, y1 + 1), outline=BLACK)
         draw.rectangle((x0, y0, x1, y1), outline=BOX_COLOUR, width=2)
     for number, box in boxes.items():
@@ -169,7 +169,8 @@ def write_text(  # noqa: PLR0913 - what, where and how
     ImageDraw.Draw(picture).text(place, cut, fill=colour, font=font_of(size), anchor=anchor)
 
 
-def _checked(image: Image.Image, box: Box) -> Box:
+def check_box(image: Image.Image, box: Box) -> Box:
+    """Refuse a box that is empty or leaves the image, with a ``ValueError``."""
     x0, y0, x1, y1 = box
     if not (0 <= x0 <= x1 < image.width and 0 <= y0 <= y1 < image.height):
         raise ValueError(

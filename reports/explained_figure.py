@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from protometry.explanations import Explainer
-from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, write_text
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, fit, write_text
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.reports.additive import AdditiveTable, Amount
 from protometry.reports.explained_model import ExplainedImage, ExplainedModel, Row
@@ -91,7 +91,7 @@ def explained_figure(image: ExplainedImage, explained: ExplainedModel) -> Image.
 
 def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int, scale: float) -> None:
     left, top = place
-    for panel in (row.view.heat, row.view.crop):
+    for panel in (fit(row.view.heat, size), row.view.crop):
         picture.paste(panel, (left, top))
         left += size + GAP
     if row.source is not None:

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 
 import jinja2
 import jinja2.bccache
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from PIL import Image
 from pydantic import Field
 
-from protometry.explanations.views import AGAINST, FOR
+from protometry.explanations.unit_view import LEAST_CROP, BoxView
+from protometry.explanations.views import AGAINST, FOR, Box, fit
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.schema import Record, check_content, read_json
@@ -27,6 +28,7 @@ MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 NOTICE = "This report is being written, or its writing was stopped. The next one replaces these files of it:"
 NAME = r"^(images/)?[\w.-]*\.(html|webp)$"  # of a file of a report
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller
+ENLARGED = 100  # pixels; smaller pictures are encoded without loss, since pages enlarge them
 
 
 class Manifest(Record):
@@ -87,25 +89,45 @@ class Site:
             bytecode_cache=_COMPILED,
         )
         self._templates.globals |= {"FOR": FOR, "AGAINST": AGAINST}
-        self._templates.filters |= {"img": self.img, "num": number, "signed": signed, "percent": percent}
+        self._templates.filters |= {"img": self.img, "photo": self.photo, "crop": self.crop}
+        self._templates.filters |= {"num": number, "signed": signed, "percent": percent}
 
     def img(self, picture: Image.Image, alt: str) -> Markup:
-        """The element that shows a picture, which is written with the page if it was not yet."""
+        """The element that shows a picture."""
+        size = f'width="{picture.width}" height="{picture.height}"'
+        return Markup(f'<img src="{self._file(picture)}" {size} alt="{escape(alt)}" loading="lazy">')
+
+    def photo(self, view: BoxView, alt: str) -> Markup:
+        """The element that shows a photo with its boxes."""
+        width, height = view.picture.size
+        boxes = (f'<rect x="{x}" y="{y}" width="{w}" height="{h}"/>' for x, y, w, h in map(_span, view.boxes))
+        return self._part(view, alt, (0, 0, width - 1, height - 1), "".join(boxes))
+
+    def crop(self, view: BoxView, alt: str) -> Markup:
+        """The element that shows the region of a photo that a unit saw most of."""
+        return self._part(view, alt, view.region)
+
+    def _part(self, view: BoxView, alt: str, region: Box, drawn: str = "") -> Markup:
+        """A region of a photo, and what is drawn on it, in pixels of the photo, whose file all its views share."""
+        width, height = view.picture.size
+        sharp = fit(view.picture, min(max(width, height), round(view.size / LEAST_CROP)))
+        photo = f'<image href="{self._file(sharp)}" width="{width}" height="{height}"/>'
+        label, frame = escape(alt), " ".join(map(str, _span(region)))
+        return Markup(f'<svg role="img" aria-label="{label}" viewBox="{frame}">{photo}{drawn}</svg>')
+
+    def _file(self, picture: Image.Image) -> str:
+        """Where a page finds a picture: its file, which is written with the page if it was not yet, or its data."""
         content = hashlib.sha256(f"{picture.mode} {picture.size}".encode() + picture.tobytes()).digest()
         if content not in self._sources:
-            self._sources[content] = self._source(picture)
-        text = '<img src="{}" width="{}" height="{}" alt="{}" loading="lazy">'
-        return Markup(text).format(self._sources[content], picture.width, picture.height, alt)
-
-    def _source(self, picture: Image.Image) -> str:
-        """Where a page finds a picture: its file, or its data."""
-        if self.folder is None:
-            return data_uri(picture)
-        data = _webp(picture)
-        name = f"images/{hashlib.sha256(data).hexdigest()[:20]}.webp"
-        if name not in self.files:
-            self._pictures[name] = data
-        return name
+            if self.folder is None:
+                self._sources[content] = data_uri(picture)
+            else:
+                data = _webp(picture)
+                name = f"images/{hashlib.sha256(data).hexdigest()[:20]}.webp"
+                if name not in self.files:
+                    self._pictures[name] = data
+                self._sources[content] = name
+        return self._sources[content]
 
     def page(self, name: str, template: str, **context: Any) -> str:
         """Fill in a template.
@@ -137,6 +159,12 @@ class Site:
             self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
+def _span(box: Box) -> tuple[int, int, int, int]:
+    """Corner, width and height."""
+    x0, y0, x1, y1 = box
+    return x0, y0, x1 - x0 + 1, y1 - y0 + 1
+
+
 def data_uri(picture: Image.Image) -> str:
     """A picture as the source of an image in a page that needs no other file."""
     return f"data:image/webp;base64,{base64.b64encode(_webp(picture)).decode()}"
@@ -144,7 +172,8 @@ def data_uri(picture: Image.Image) -> str:
 
 def _webp(picture: Image.Image) -> bytes:
     data = io.BytesIO()
-    picture.save(data, "WEBP", quality=QUALITY, method=METHOD)
+    lossless = max(picture.size) < ENLARGED
+    picture.save(data, "WEBP", quality=QUALITY, lossless=lossless, method=0 if lossless else METHOD)
     return data.getvalue()
 
 

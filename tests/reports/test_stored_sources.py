@@ -2,7 +2,7 @@
 
 import torch
 
-from protometry.explanations.unit_view import box_view
+from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import png, to_image
 from protometry.reports.stored_sources import StoredSources
 from protometry.run_folder.model_folder import PHOTOS, StoredSource
@@ -16,5 +16,5 @@ def test_the_parts_of_a_unit_are_drawn_again(tmp_path):
     facts = {"sample_id": "a", "class_name": "b", "part": None, "origin": "projected onto", "stale": False}
     stored = StoredSource(unit=3, photo="3.png", box=[*box], parts=[[*one] for one in parts], crop=[*box], **facts)
     view = StoredSources(tmp_path, [stored], None, 80).of([3])[3].view
-    assert view.photo.tobytes() == box_view(picture, box, 80, parts=parts).photo.tobytes()
+    assert view.photo.tobytes() == BoxView(picture, box, 80, parts=parts).photo.tobytes()
     assert view.parts == parts

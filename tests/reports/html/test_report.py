@@ -47,7 +47,8 @@ class Links(HTMLParser):
     def handle_starttag(self, tag, attributes):
         result = dict(attributes)
         self.targets |= {result[name] for name in ("src", "href") if name in result}
-        self.silent += tag == "img" and not result.get("alt")
+        described = {"img": "alt", "svg": "aria-label"}
+        self.silent += tag in described and not result.get(described[tag])
         self.scripts += tag == "script" or any(name.startswith("on") for name in result)
 
 
