@@ -68,33 +68,39 @@ def draw_box(image: Image.Image, *boxes: Box) -> Image.Image:
 def draw_numbered(image: Image.Image, boxes: Mapping[int, Box]) -> Image.Image:
     """A copy of an image with the outlines of boxes, dark outside to stand out from any ground, and their numbers.
 
-    Each number is on a tag at the first corner where it hides neither an earlier tag nor the border.
-
     Raises:
         ValueError: if a box is empty or leaves the image.
     """
-    copy, tags = image.copy(), list[Box]()
+    copy = image.copy()
     draw = ImageDraw.Draw(copy)
     for x0, y0, x1, y1 in (check_box(image, box) for box in boxes.values()):
         draw.rectangle((x0 - 1, y0 - 1, x1 + 1, y1 + 1), outline=BLACK)
         draw.rectangle((x0, y0, x1, y1), outline=BOX_COLOUR, width=2)
-    for number, box in boxes.items():
-        tags.append(tag := _free_tag(image, box, round(font_of(TAG_SIZE).getlength(str(number))) + 6, tags))
+    for number, tag in number_tags(image.size, boxes).items():
         draw.rectangle(tag, fill=BOX_COLOUR, outline=BLACK)
         middle = ((tag[0] + tag[2] + 1) / 2, (tag[1] + tag[3] + 1) / 2)
         write_text(copy, middle, str(number), TAG_SIZE, anchor="mm")
     return copy
 
 
-def _free_tag(image: Image.Image, box: Box, width: int, tags: Sequence[Box]) -> Box:
+def number_tags(size: tuple[int, int], boxes: Mapping[int, Box]) -> dict[int, Box]:
+    """Where the numbers of boxes go in a picture of (width, height).
+
+    Each number is on a tag at the first corner where it hides neither an earlier tag nor the border.
+    """
+    tags: dict[int, Box] = {}
+    for number, box in boxes.items():
+        tags[number] = _free_tag(size, box, round(font_of(TAG_SIZE).getlength(str(number))) + 6, [*tags.values()])
+    return tags
+
+
+def _free_tag(size: tuple[int, int], box: Box, width: int, tags: Sequence[Box]) -> Box:
     """The place of the number of a box: outside or inside one of its corners."""
     height, (x0, y0, x1, y1) = TAG_SIZE + 2, box
     lefts, tops = (x0 - 1, x1 + 2 - width), (y0 - height, y0 - 1, y1 + 2 - height, y1 + 1)
     places = [(left, top, left + width - 1, top + height - 1) for top in tops for left in lefts]
     inside = [
-        place
-        for place in places
-        if place[0] >= 0 and place[1] >= 0 and place[2] < image.width and place[3] < image.height
+        place for place in places if place[0] >= 0 and place[1] >= 0 and place[2] < size[0] and place[3] < size[1]
     ]
     free = [place for place in inside if not any(_touch(place, tag) for tag in tags)]
     return next(iter((*free, *inside, (0, 0, width - 1, height - 1))))

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from protometry.explanations import Explainer
-from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, fit, write_text
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, draw_numbered, fit, write_text
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.reports.additive import AdditiveTable, Amount
 from protometry.reports.explained_model import ExplainedImage, ExplainedModel, Row
@@ -59,7 +59,7 @@ def explained_figure(image: ExplainedImage, explained: ExplainedModel) -> Image.
     """
     (table, rows), size = image.tables[0], explained.size
     has_sources = any(row.source for row in rows)
-    panels, whole = 4 if has_sources else 2, image.numbered(rows, 2 * size)
+    panels, whole = 4 if has_sources else 2, draw_numbered(*image.numbered(rows, 2 * size))
     left = whole.width + 4 * GAP
     width = left + panels * (size + GAP) + (4 * GAP if has_sources else 0) + TEXT_WIDTH
     cautions = explained.cautions(image)

@@ -15,7 +15,7 @@ from protometry.explanations import Explainer, Targets, UnitView, choose_explain
 from protometry.explanations.choice import description, supporting
 from protometry.explanations.unit_names import concept_name, unit_name
 from protometry.explanations.unit_view import part_boxes, part_in, same_places
-from protometry.explanations.views import Box, draw_numbered, fit, scaled_box, to_image
+from protometry.explanations.views import Box, fit, scaled_box, to_image
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union
@@ -62,7 +62,6 @@ class ExplainedImage:
 
     Args:
         whole: the picture as the model sees it.
-        photo: the same at the size of all pictures.
         truth: names of its classes, none if unknown.
         predictions: the predicted classes: one, none where the model abstains, any number if multilabel.
         correct: whether they are exactly those of the image; None if unknown.
@@ -75,7 +74,6 @@ class ExplainedImage:
 
     sample_id: str
     whole: Image.Image
-    photo: Image.Image
     truth: tuple[str, ...]
     predictions: tuple[int, ...]
     correct: bool | None
@@ -96,11 +94,11 @@ class ExplainedImage:
         """A box of the picture in pixels of the photo; None in the margin beside it."""
         return box if self.placement is None else box_on_photo(box, self.placement)
 
-    def numbered(self, rows: Sequence[Row], size: int = 256) -> Image.Image:
-        """The picture with the boxes of rows, by the numbers that the rows have; none of what is absent, in a tree."""
+    def numbered(self, rows: Sequence[Row], size: int) -> tuple[Image.Image, dict[int, Box]]:
+        """The picture, and the boxes of rows in it by the numbers of the rows; none of what is absent, in a tree."""
         picture = fit(self.whole, size)
         boxes = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
-        return draw_numbered(picture, {number: scaled_box(box, self.whole, picture) for number, box in boxes})
+        return picture, {number: scaled_box(box, self.whole, picture) for number, box in boxes}
 
 
 def no_pages(explainer: Explainer) -> str | None:
@@ -231,7 +229,6 @@ class ExplainedModel:
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
                     whole=(whole := to_image(sample["image"])),
-                    photo=fit(whole, self.size),
                     truth=tuple(self.class_names[label] for label in truth),
                     predictions=predictions[index],
                     correct=predictions[index] == truth if known else None,

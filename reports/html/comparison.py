@@ -157,7 +157,7 @@ def _card(pair: Sequence[tuple[Side, ExplainedImage]], link: str) -> dict[str, A
     first = pair[0][1]
     said = [(side.letter, side.explained.named(image.predictions), image.correct) for side, image in pair]
     return {
-        "picture": first.photo,
+        "picture": first.whole,
         "sample_id": first.sample_id,
         "link": link,
         "truth": ", ".join(first.truth),

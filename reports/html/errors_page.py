@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from protometry.explanations.views import fit, to_image
+from protometry.explanations.views import to_image
 from protometry.reports.html.contents import Contents
 from protometry.reports.html.site import Site, number
 from protometry.reports.scan import Scan, samples_of
 
-THUMBNAIL = 96  # longer side in pixels
 PAIRS = 20  # of classes
 
 
@@ -25,7 +24,7 @@ def errors_page(site: Site, contents: Contents) -> None:
     listed = wrong[: contents.limits.errors]
     cards = [
         {
-            "picture": fit(to_image(sample["image"]), THUMBNAIL),
+            "picture": to_image(sample["image"]),
             "sample_id": ids[row],
             "link": contents.image_links.get(ids[row]),
             "predicted": explained.named(outputs.predictions[row]),

@@ -41,7 +41,7 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
         cards[image.sample_id] = {
             "image": image,
             "tables": tables,
-            "picture": image.photo,
+            "picture": image.whole,
             "sample_id": image.sample_id,
             "link": link,
             "predicted": explained.named(image.predictions),

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,9 @@ from markupsafe import Markup, escape
 from PIL import Image
 from pydantic import Field
 
-from protometry.explanations.unit_view import LEAST_CROP, BoxView
-from protometry.explanations.views import AGAINST, FOR, Box, fit
+from protometry.explanations.unit_view import BoxView
+from protometry.explanations.views import AGAINST, FOR, Box, fit, number_tags
+from protometry.reports.explained_model import ExplainedImage, Row
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.schema import Record, check_content, read_json
@@ -28,6 +29,7 @@ MANIFEST, UNFINISHED = "manifest.json", "unfinished"
 NOTICE = "This report is being written, or its writing was stopped. The next one replaces these files of it:"
 NAME = r"^(images/)?[\w.-]*\.(html|webp)$"  # of a file of a report
 QUALITY, METHOD = 82, 2  # of WebP; method 4 takes twice as long for files that are 5 % smaller
+SHARPEST, NUMBERED = 360, 256  # longer sides of a photo in its file, and of the picture with numbered boxes
 ENLARGED = 100  # pixels; smaller pictures are encoded without loss, since pages enlarge them
 
 
@@ -89,7 +91,8 @@ class Site:
             bytecode_cache=_COMPILED,
         )
         self._templates.globals |= {"FOR": FOR, "AGAINST": AGAINST}
-        self._templates.filters |= {"img": self.img, "photo": self.photo, "crop": self.crop}
+        elements = (self.img, self.whole, self.photo, self.crop, self.numbered)
+        self._templates.filters |= {element.__name__: element for element in elements}
         self._templates.filters |= {"num": number, "signed": signed, "percent": percent}
 
     def img(self, picture: Image.Image, alt: str) -> Markup:
@@ -97,23 +100,35 @@ class Site:
         size = f'width="{picture.width}" height="{picture.height}"'
         return Markup(f'<img src="{self._file(picture)}" {size} alt="{escape(alt)}" loading="lazy">')
 
+    def whole(self, photo: Image.Image, alt: str) -> Markup:
+        """The element that shows a photo."""
+        return self._view(photo, alt)
+
     def photo(self, view: BoxView, alt: str) -> Markup:
         """The element that shows a photo with its boxes."""
-        width, height = view.picture.size
-        boxes = (f'<rect x="{x}" y="{y}" width="{w}" height="{h}"/>' for x, y, w, h in map(_span, view.boxes))
-        return self._part(view, alt, (0, 0, width - 1, height - 1), "".join(boxes))
+        return self._view(view.picture, alt, drawn="".join(map(_rectangle, view.boxes)))
 
     def crop(self, view: BoxView, alt: str) -> Markup:
         """The element that shows the region of a photo that a unit saw most of."""
-        return self._part(view, alt, view.region)
+        return self._view(view.picture, alt, view.region)
 
-    def _part(self, view: BoxView, alt: str, region: Box, drawn: str = "") -> Markup:
-        """A region of a photo, and what is drawn on it, in pixels of the photo, whose file all its views share."""
-        width, height = view.picture.size
-        sharp = fit(view.picture, min(max(width, height), round(view.size / LEAST_CROP)))
-        photo = f'<image href="{self._file(sharp)}" width="{width}" height="{height}"/>'
-        label, frame = escape(alt), " ".join(map(str, _span(region)))
-        return Markup(f'<svg role="img" aria-label="{label}" viewBox="{frame}">{photo}{drawn}</svg>')
+    def numbered(self, image: ExplainedImage, rows: Sequence[Row], alt: str) -> Markup:
+        """The element that shows a photo with numbered boxes."""
+        picture, boxes = image.numbered(rows, NUMBERED)
+        drawn = [_rectangle(box, name) for box in boxes.values() for name in ("edge", "box")]
+        for number, tag in number_tags(picture.size, boxes).items():
+            x, y, width, height = _span(tag)
+            drawn += [_rectangle(tag, "label"), f'<text x="{x + width / 2}" y="{y + height / 2}">{number}</text>']
+        scale = image.whole.width / picture.width
+        return self._view(image.whole, alt, drawn=f'<g transform="scale({scale:.6g})">{"".join(drawn)}</g>')
+
+    def _view(self, photo: Image.Image, alt: str, region: Box | None = None, drawn: str = "") -> Markup:
+        """A region of a photo, and what is drawn on it in pixels of the photo, whose file all elements share."""
+        width, height = photo.size
+        frame = " ".join(map(str, _span(region or (0, 0, width - 1, height - 1))))
+        href = self._file(fit(photo, min(max(width, height), SHARPEST)))
+        shown = f'<image href="{href}" width="{width}" height="{height}"/>{drawn}'
+        return Markup(f'<svg role="img" aria-label="{escape(alt)}" viewBox="{frame}">{shown}</svg>')
 
     def _file(self, picture: Image.Image) -> str:
         """Where a page finds a picture: its file, which is written with the page if it was not yet, or its data."""
@@ -163,6 +178,11 @@ def _span(box: Box) -> tuple[int, int, int, int]:
     """Corner, width and height."""
     x0, y0, x1, y1 = box
     return x0, y0, x1 - x0 + 1, y1 - y0 + 1
+
+
+def _rectangle(box: Box, name: str = "box") -> str:
+    x, y, width, height = _span(box)
+    return f'<rect class="{name}" x="{x}" y="{y}" width="{width}" height="{height}"/>'
 
 
 def data_uri(picture: Image.Image) -> str:
