@@ -111,7 +111,7 @@ def report(  # noqa: PLR0913 - every argument is a flag
         explainer: as in ``run``.
         output: folder of the pages; ``report`` in the folder of the evaluation by default.
         limits: maximum number of pages of each kind.
-        size: longer side of the photos in pixels, at most 256.
+        size: longer side of the heat maps in pixels, at most 256.
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
