@@ -75,6 +75,7 @@ class Site:
         self.files: dict[str, dict[str, Any]] = {}
         self.shared: dict[str, Any] = {"navigation": [], "report": ""}  # what every page shows or links to
         self._sources: dict[bytes, str] = {}  # of pictures that were shown before, by what they hold
+        self._again: dict[str, str] = {}  # what shows a photo that a page without files holds already
         self._pictures: dict[str, bytes] = {}  # of the page that is filled in, to be written with it
         if folder is not None:
             earlier = _earlier(folder)
@@ -127,8 +128,16 @@ class Site:
         width, height = photo.size
         frame = " ".join(map(str, _span(region or (0, 0, width - 1, height - 1))))
         href = self._file(fit(photo, min(max(width, height), SHARPEST)))
-        shown = f'<image href="{href}" width="{width}" height="{height}"/>{drawn}'
-        return Markup(f'<svg role="img" aria-label="{escape(alt)}" viewBox="{frame}">{shown}</svg>')
+        shown = f'<image href="{href}" width="{width}" height="{height}"/>'
+        if self.folder is None:  # the page itself holds its photos, each of them once
+            shown = self._again.get(shown) or self._named(shown)
+        return Markup(f'<svg role="img" aria-label="{escape(alt)}" viewBox="{frame}">{shown}{drawn}</svg>')
+
+    def _named(self, shown: str) -> str:
+        """An element with a name, by which those after it show the same."""
+        name = f"photo-{len(self._again)}"
+        self._again[shown] = f'<use href="#{name}"/>'
+        return shown.replace("<image", f'<image id="{name}"', 1)
 
     def _file(self, picture: Image.Image) -> str:
         """Where a page finds a picture: its file, which is written with the page if it was not yet, or its data."""

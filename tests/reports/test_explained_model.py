@@ -42,7 +42,8 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
     assert page.count("<img ") == page.count("alt=")
-    assert not re.search(r'(src|href)="(?!data:image/webp|#main)', page)
+    assert not re.search(r'(src|href)="(?!data:image/webp|#main|#photo-)', page)
+    assert set(re.findall('href="#(photo-.*?)"', page)) <= set(re.findall('id="(photo-.*?)"', page))
     assert all(len(rows) <= 3 for _, rows in image.tables)
     assert ("logit of" in page) == (name != "ProtoTree")
     assert ("residual, not from units" in page) == ("hybrid" in name)

@@ -11,9 +11,8 @@ from PIL import Image
 from protometry.explanations.unit_view import BoxView
 from protometry.reports.html.site import Site
 
-ELEMENT = re.compile(
-    r'<svg role="img" aria-label="&lt;b&gt;" viewBox="([^"]*)"><image href="([^"]*)" ([^/]*)/>(.*)</svg>'
-)
+SVG = '<svg role="img" aria-label="&lt;b&gt;" viewBox="([^"]*)">%s(.*)</svg>'
+FIRST, AGAIN = SVG % '<image id="photo-0" href="([^"]*)" ([^/]*)/>', SVG % '<use href="#photo-0"/>'
 
 
 def noise(width, height):
@@ -22,7 +21,12 @@ def noise(width, height):
 
 def parts(element):
     """View box, file, size of the photo, and what is drawn on it."""
-    return ELEMENT.fullmatch(element).groups()
+    return re.fullmatch(FIRST, element).groups()
+
+
+def again(element):
+    """View box, and what is drawn on the photo that the page holds already."""
+    return re.fullmatch(AGAIN, element).groups()
 
 
 def opened(file):
@@ -35,13 +39,14 @@ def test_box_and_crop_are_views_of_one_file():
     assert (frame, size) == ("0 0 40 40", 'width="40" height="40"')
     assert drawn == '<rect class="box" x="8" y="4" width="4" height="4"/>'
     # 40 % of 40 pixels about columns 8..11 and rows 4..7, moved down by two: columns 2..17 and rows 0..15
-    assert parts(site.crop(view, "<b>")) == ("2 0 16 16", file, size, "")
-    assert parts(site.whole(view.picture, "<b>")) == ("0 0 40 40", file, size, "")
+    assert again(site.crop(view, "<b>")) == ("2 0 16 16", "")
+    assert again(site.whole(view.picture, "<b>")) == ("0 0 40 40", "")
     assert opened(file).convert("RGB").tobytes() == view.picture.tobytes()  # small pictures are lossless
     of_parts = BoxView(view.picture, (4, 8, 23, 15), parts=((4, 8, 7, 11), (20, 12, 23, 15)))
-    assert re.findall(r'x="(\d+)" y="(\d+)"', parts(site.photo(of_parts, "<b>"))[3]) == [("4", "8"), ("20", "12")]
+    assert re.findall(r'x="(\d+)" y="(\d+)"', again(site.photo(of_parts, "<b>"))[1]) == [("4", "8"), ("20", "12")]
     flat = BoxView(view.picture, None)
-    assert parts(site.crop(flat, "<b>")) == parts(site.photo(flat, "<b>")) == parts(site.whole(view.picture, "<b>"))
+    assert again(site.crop(flat, "<b>")) == again(site.photo(flat, "<b>")) == ("0 0 40 40", "")
+    assert 'id="photo-1"' in site.whole(noise(40, 40), "<b>")
 
 
 def test_large_photos_are_reduced_in_their_file_only():
