@@ -43,7 +43,7 @@ def from_shell(command: Callable[[], object]) -> None:
     """
     tidy_messages()
     keep_freed_memory()
-    gc.set_threshold(700, 10, 1000)  # imports alone made Python search all objects for garbage dozens of times
+    gc.set_threshold(700, 10, 1000)  # or Python searches all objects for garbage dozens of times in imports
     atexit.register(gc.freeze)  # or Python searches all modules for garbage while it ends, for more than a second
     try:
         command()
