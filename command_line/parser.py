@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -36,9 +37,17 @@ AROUND_A_UNION = re.compile(
 class StrictParser(ArgumentParser):
     """A parser that accepts only finite numbers, expands ``~``, and reports errors in one line with the file."""
 
+    theclass: type | None = None  # whose arguments these are
+
     def __init__(self, *args: Any, prog: str | None = None, **options: Any) -> None:
         started = program(Path(sys.argv[0]).stem).removeprefix("python ")
         super().__init__(*args, prog=prog or started, **options)
+
+    def add_class_arguments(self, theclass: type, *args: Any, **options: Any) -> list[str]:
+        """Add the arguments of a class, which may have a way to merge its phases."""
+        self.theclass = theclass
+        added: list[str] = super().add_class_arguments(theclass, *args, **options)
+        return added
 
     def parse_args(self, args: Any = None, namespace: Any = None, **options: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line.
@@ -50,7 +59,7 @@ class StrictParser(ArgumentParser):
         if isinstance(given, list):
             if odd := [argument for argument in given if not _is_utf8(str(argument))]:
                 self.error(f"Expected arguments in UTF-8, but got {odd[0]!a}. Rename that file or folder.")
-            given = [current_name(_merged(argument, namespace)) for argument in given]
+            given = [current_name(self._merged(_as_yaml(argument), namespace)) for argument in given]
         config: Namespace = expand_paths(super().parse_args(given, namespace, **options))
         if not_finite := [f"{value} as `{key}`" for key, value in _not_finite(config)]:
             self.error(f"Expected finite numbers only, but got {', '.join(not_finite)}.")
@@ -58,10 +67,28 @@ class StrictParser(ArgumentParser):
 
     def parse_object(self, cfg_obj: Any, namespace: Any = None, **options: Any) -> Namespace:
         """Parse the arguments of a class, whose phases are merged into the earlier ones, like phases given by flags."""
-        if isinstance(cfg_obj, Namespace | dict) and isinstance(cfg_obj.get("phases"), dict):
-            cfg_obj["phases"] = _over(_phases(namespace), cfg_obj["phases"])
+        if isinstance(cfg_obj, Namespace | dict) and isinstance(phases := cfg_obj.get("phases"), dict):
+            cfg_obj["phases"] = self._merged_phases(namespace, phases)
         config: Namespace = expand_paths(super().parse_object(cfg_obj, namespace, **options))
         return config
+
+    def _merged(self, word: str, earlier: Namespace | None) -> str:
+        """A flag of one field of a phase, in the form the parser understands: all settings of phases so far."""
+        flag, given, text = word.partition("=")
+        argument, *path = flag.removeprefix("--").split(".")
+        if argument != "phases" or not path or not given:
+            return word
+        said = None if text == "None" else load_yaml(text)  # the parser's own way to pass on `null`
+        for name in reversed(path[1:]):
+            said = {name: said}
+        return f"--phases={_flow(self._merged_phases(earlier, {path[0]: said}))}"
+
+    def _merged_phases(self, earlier: Namespace | None, later: dict[str, Any]) -> Any:
+        """Settings of phases over all earlier ones."""
+        phases = earlier.get("phases") if earlier else None
+        so_far = json.loads(json.dumps(phases or {}, default=Namespace.as_dict))
+        merge = getattr(self.theclass, "merged_phases", None)
+        return merge(so_far, later) if merge else later
 
     def parse_path(self, cfg_path: Any, *args: Any, **options: Any) -> Namespace:
         """Parse a config file, which errors then name."""
@@ -120,35 +147,24 @@ def _suggestion(text: str) -> str:
     return ""
 
 
-def _merged(word: str, earlier: Namespace | None) -> str:
-    """A flag of one field of a phase, in the form the parser understands: merged with all earlier settings of phases.
+def _as_yaml(word: str) -> str:
+    """A flag whose value a parser around this one has read, and passes on as Python writes it, where `null` is None.
 
     Example:
-        >>> _merged("--phases.joint.epochs=2", Namespace(phases={"joint": {"bn": "eval"}, "warm": None}))
-        '--phases={joint: {bn: eval, epochs: 2}, warm: null}'
+        >>> _as_yaml("--phases.joint={'trainable': {'backbone': None}}")
+        '--phases.joint={trainable: {backbone: null}}'
     """
-    flag, given, text = word.partition("=")
-    argument, *path = flag.removeprefix("--").split(".")
-    if argument != "phases" or not path or not given:
+    flag, _, text = word.partition("=")
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return word
-    said = None if text == "None" else load_yaml(text)  # the parser's own way to pass on `null`
-    for name in reversed(path):
-        said = {name: said}
-    return f"--phases={yaml.safe_dump(_over(_phases(earlier), said), default_flow_style=True, width=math.inf).strip()}"
+    return f"{flag}={_flow(value)}" if isinstance(value, dict | list) else word
 
 
-def _phases(earlier: Namespace | None) -> dict[str, Any]:
-    """The settings of phases so far."""
-    phases = earlier.get("phases") if earlier else None
-    said: dict[str, Any] = json.loads(json.dumps(phases or {}, default=Namespace.as_dict))
-    return said
-
-
-def _over(earlier: Any, later: Any) -> Any:
-    """Two settings merged: the later one wins, and fields it does not name are kept."""
-    if not isinstance(earlier, dict) or not isinstance(later, dict):
-        return later
-    return earlier | {str(name): _over(earlier.get(str(name)), value) for name, value in later.items()}
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.strip()
 
 
 def _is_utf8(word: str) -> bool:

@@ -23,7 +23,7 @@ from protometry.lightning_modules.backbones import Backbone, BackboneOptions, bu
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
 from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
-from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, plain
+from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, over, plain
 from protometry.lightning_modules.training_inputs import data_of, load_initial_weights
 from protometry.metrics.primitives.checks import check_at_least
 
@@ -41,7 +41,7 @@ class InterpretableModule(LightningModule, ABC):
         preset: name of one of the model's phase plans.
         phases: changes to the preset: phase name -> fields, a new phase, or null to remove one; single fields have
             flags: ``--model.phases.joint.epochs 2``.
-        epoch_scale: multiplies all epochs of the plan, after ``phases``.
+        epoch_scale: multiplies all epochs of the preset; epochs in ``phases`` are what they say.
         task: ``"multiclass"``, or ``"multilabel"`` for any number of labels per image, where the plan's
             ``cross_entropy`` becomes ``multilabel_margin``.
         class_weights: weigh the cross-entropy of class c by n / (K n_c) of the training split.
@@ -103,9 +103,10 @@ class InterpretableModule(LightningModule, ABC):
         options = {"name": "sketch"} if backbone is None else backbone
         self.backbone: Backbone = build_backbone(options, self.image_size, self.minus_class_token)
         self.backbone.geometry(self.image_size)  # refuses images that do not suit it
-        plan = self.presets[preset].override(phases or {})
-        plan = _with_margin_loss(plan) if multilabel else plan
-        self.plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
+        plan = self.presets[preset]
+        plan = plan if epoch_scale == 1.0 else plan.scaled(epoch_scale)
+        plan = plan.override(phases or {}, absent=self._of_presets())
+        self.plan = _with_margin_loss(plan) if multilabel else plan
         self.phase_index = 0
         self.is_scheduled = False  # whether a phase was entered
         self.init_from = init_from
@@ -113,6 +114,15 @@ class InterpretableModule(LightningModule, ABC):
         # buffers, which a checkpoint needs to train and decide as before; None if unused
         self.register_buffer("class_weights", torch.ones(num_classes) if class_weights else None)
         self.register_buffer("decision_threshold", torch.zeros(()) if multilabel else None)
+
+    @classmethod
+    def merged_phases(cls, earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
+        """Settings of ``phases`` over earlier ones, as configs and flags give them one after the other."""
+        return over(earlier, later, cls._of_presets())
+
+    @classmethod
+    def _of_presets(cls) -> set[str]:
+        return {name for plan in cls.presets.values() for name in plan.removable}
 
     # -- the contract ------------------------------------------------------------------------------------------------
     @abstractmethod

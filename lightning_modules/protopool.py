@@ -94,7 +94,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own slots.
         off_class_init: initial head weight between a class and a slot of another class.
-        gumbel_epochs: epochs until the Gumbel scale is full, multiplied by ``epoch_scale``; by default the preset's.
+        gumbel_epochs: epochs until the Gumbel scale is full; by default the preset's, multiplied by ``epoch_scale``.
         temperature: τ of the Gumbel-softmax; by default the preset's.
         focal: ``similarity`` as in the paper, the largest similarity minus the mean; ``distance`` as in the released
             code, the similarity at the smallest minus the one at the mean distance (``l2_log`` only).
@@ -204,7 +204,8 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         _check_focal(focal, similarity)
         self.focal: Focal = focal
         preset_epochs, preset_temperature, delay = self.gumbel[self.hparams["preset"]]
-        epochs = preset_epochs if gumbel_epochs is None else gumbel_epochs
+        scaled = max(1, round(preset_epochs * self.hparams["epoch_scale"]))
+        epochs = scaled if gumbel_epochs is None else gumbel_epochs
         tau = preset_temperature if temperature is None else temperature
         _check_sizes(num_prototypes, slots_per_class, prototype_channels, epochs, tau)
         _check_plan(self.plan)
@@ -216,7 +217,6 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
             )
         self.addon = addon_layers(self.backbone.out_channels, prototype_channels, addon=addon)
         self.prototypes = PrototypeLayer(num_prototypes, prototype_channels, similarity, epsilon)
-        epochs = max(1, round(epochs * self.hparams["epoch_scale"]))
         self.slots = Slots(self.num_classes, num_prototypes, slots_per_class, epochs, tau, delay)
         self.slots_per_class = slots_per_class
         classes = torch.arange(self.num_classes)

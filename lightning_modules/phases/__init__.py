@@ -4,7 +4,7 @@ The plans of a model, with their learning rates, are its class attribute ``prese
 ``protometry.callbacks.PhaseSchedule`` walks the plan of a run inside one ``fit``.
 """
 
-from protometry.lightning_modules.phases.override import PhaseOverride, plain
+from protometry.lightning_modules.phases.override import PhaseOverride, over, plain
 from protometry.lightning_modules.phases.phase import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, SchedulerSpec, one_cycle
 from protometry.lightning_modules.phases.plan import PhasePlan
 
@@ -17,5 +17,6 @@ __all__ = [
     "PhasePlan",
     "SchedulerSpec",
     "one_cycle",
+    "over",
     "plain",
 ]

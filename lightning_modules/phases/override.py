@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypedDict, cast
 
 from protometry.lightning_modules.phases.phase import OptimizerSpec, Phase, SchedulerSpec
 
+MAPPINGS = ("trainable", "losses", "weight_decay")  # fields of a phase that are merged key by key
 _SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
     "optimizer": OptimizerSpec,
     "scheduler": SchedulerSpec,
@@ -64,8 +65,44 @@ def plain(changes: Mapping[str, PhaseOverride | None]) -> dict[str, dict[str, An
     }
 
 
-def merged(phase: Phase, change: PhaseOverride) -> Phase:
+def over(earlier: dict[str, Any], later: dict[str, Any], of_presets: Collection[str]) -> dict[str, Any]:
+    """Overrides over earlier ones: the later value wins, and fields that it does not name are kept.
+
+    Args:
+        earlier: phase name -> fields, or None.
+        later: the same.
+        of_presets: phases and keys that null has to remove from a preset; what only ``earlier`` had added is gone.
+
+    Example:
+        >>> said = over({"joint": {"losses": {"cluster": 0.1}}, "extra": {"epochs": 1}}, {"extra": None}, {"joint"})
+        >>> over(said, {"joint": {"epochs": 2, "losses": {"cluster": None}}}, {"joint", "cluster"})
+        {'joint': {'losses': {'cluster': None}, 'epochs': 2}}
+    """
+    merged: dict[str, Any] = _over(earlier, later)
+    for name, change in merged.items():
+        for key in [key for key in MAPPINGS if isinstance((change or {}).get(key), dict)]:
+            change[key] = _left((earlier.get(name) or {}).get(key) or {}, change[key], of_presets)
+    return _left(earlier, merged, of_presets)
+
+
+def _over(earlier: Any, later: Any) -> Any:
+    if not isinstance(earlier, dict) or not isinstance(later, dict):
+        return later
+    return earlier | {str(name): _over(earlier.get(str(name)), value) for name, value in later.items()}
+
+
+def _left(earlier: dict[str, Any], merged: dict[str, Any], of_presets: Collection[str]) -> dict[str, Any]:
+    added = {name for name, value in earlier.items() if value is not None}.difference(of_presets)
+    return {name: value for name, value in merged.items() if value is not None or name not in added}
+
+
+def merged(phase: Phase, change: PhaseOverride, absent: Collection[str] = ()) -> Phase:
     """Mappings key by key, everything else replaced.
+
+    Args:
+        phase: what is changed.
+        change: the fields.
+        absent: keys that may be removed although the phase does not have them.
 
     Raises:
         ValueError: with all problems.
@@ -78,11 +115,11 @@ def merged(phase: Phase, change: PhaseOverride) -> Phase:
         if f.name not in change:
             continue
         value = change[f.name]  # type: ignore[literal-required]
-        if f.name in ("trainable", "losses", "weight_decay"):
+        if f.name in MAPPINGS:
             old = {k: v for k, v in getattr(phase, f.name).items() if k}
-            if absent := [k for k, v in value.items() if v is None and k not in old]:
+            if strange := [k for k, v in value.items() if v is None and k not in old and k not in absent]:
                 problems.append(
-                    f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {absent}."
+                    f"Expected `phases.{phase.name}.{f.name}` to remove only {list(old)}, but got {strange}."
                 )
             value = {k: v for k, v in (old | value).items() if v is not None}
         elif f.name == "head":

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from protometry.lightning_modules.phases.check import problems_of
-from protometry.lightning_modules.phases.override import PhaseOverride, merged
+from protometry.lightning_modules.phases.override import MAPPINGS, PhaseOverride, merged
 from protometry.lightning_modules.phases.phase import LONGEST, Phase, SchedulerSpec
 
 _EPOCH_COUNTS = {"step_size", "T_max", "T_0", "total_steps", "total_iters", "milestones"}
@@ -49,6 +49,11 @@ class PhasePlan:
     def names(self) -> list[str]:
         """The names of the phases, in order."""
         return [phase.name for phase in self.phases]
+
+    @property
+    def removable(self) -> set[str]:
+        """The names of the phases, and the keys of their mappings, which an override may remove with null."""
+        return {*self.names} | {key for phase in self.phases for field in MAPPINGS for key in getattr(phase, field)}
 
     @property
     def steps_per_batch(self) -> bool:
@@ -95,12 +100,13 @@ class PhasePlan:
             )
         )
 
-    def override(self, changes: Mapping[str, PhaseOverride | None]) -> PhasePlan:
+    def override(self, changes: Mapping[str, PhaseOverride | None], absent: Collection[str] = ()) -> PhasePlan:
         """Change, append or remove phases.
 
         Args:
             changes: phase name -> fields to change, or None to remove the phase. A name the plan does not have appends
                 a phase and must state ``epochs``, ``trainable`` and ``losses``.
+            absent: phases and keys that may be removed although the plan does not have them, as other presets do.
 
         Raises:
             ValueError: with all problems: incomplete new phases (often a misspelt name), removals of unknown phases or
@@ -110,8 +116,8 @@ class PhasePlan:
         for name, change in changes.items():
             try:
                 if change is not None:
-                    phases[name] = self._changed(name, change)
-                elif phases.pop(name, None) is None:
+                    phases[name] = self._changed(name, change, absent)
+                elif phases.pop(name, None) is None and name not in absent:
                     problems.append(f"Expected `phases.{name}` to be one of {list(phases)} to be removed.")
             except ValueError as error:
                 problems.append(str(error))
@@ -119,14 +125,14 @@ class PhasePlan:
             raise ValueError(" ".join(problems))
         return PhasePlan(tuple(phases.values()))
 
-    def _changed(self, name: str, change: PhaseOverride) -> Phase:
+    def _changed(self, name: str, change: PhaseOverride, absent: Collection[str]) -> Phase:
         known = {phase.name: phase for phase in self.phases}
         if name not in known and not {"epochs", "trainable", "losses"} <= set(change):
             raise ValueError(
                 f"Expected `phases.{name}` to be one of {list(known)}, or a new phase that states epochs, trainable "
                 f"and losses, but got only {sorted(change)}."
             )
-        return merged(known.get(name, Phase(name, 1, {"": 0.0}, {})), change)
+        return merged(known.get(name, Phase(name, 1, {"": 0.0}, {})), change, absent)
 
     def check(
         self, groups: Collection[str], losses: Collection[str], actions: Collection[str], steps_per_epoch: int = 9

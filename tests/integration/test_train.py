@@ -13,6 +13,7 @@ from lightning import Callback
 
 from protometry.callbacks import read_checkpoint
 from protometry.callbacks.run import wandb_logger
+from protometry.lightning_modules import ProtoPNet
 from protometry.scripts import train
 from tests.tiny_runs import EPOCHS, ROOT, STEPS_PER_EPOCH, differences, fit, fit_args, state
 from tests.wandb_files import segments
@@ -158,6 +159,38 @@ def test_phases_of_configs_and_flags_are_merged(model, tmp_path, capsys):
     assert phases["warm"] is None
     assert {"losses": {"cluster": 1}, "epochs": 3}.items() <= phases["last"].items()
     assert ("settle" in phases) == ("--config" in model)  # only the quick start names that phase
+
+
+def test_null_means_the_same_in_flags_files_and_python_at_every_depth(tmp_path):
+    """A phase that a config adds is gone, one of the preset is removed, and a key of a phase, too."""
+    added = {
+        "extra": {"epochs": 1, "trainable": {"addon": 1e-3}, "losses": {"cross_entropy": 1.0}},
+        "warm": {"weight_decay": {"alien": 1e-4}},
+    }
+    said = {"extra": None, "settle": None, "joint2": None, "joint": {"trainable": {"backbone": None}}}
+    said["warm"] = {"weight_decay": {"alien": None}}
+    for name, phases in {"added": added, "said": said}.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"model": {"init_args": {"phases": phases}}}))
+    first = ["fit", "--model=ProtoPNet", "--model.preset=pretrained", "--data=SketchBirds"]
+    reader, first = train.settings_reader(), [*first, "--config", str(tmp_path / "added.yaml")]
+    forms = [
+        ["--config", str(tmp_path / "said.yaml")],
+        ["--model.phases", json.dumps(said)],
+        [f"--model.phases.{name}={json.dumps(change)}" for name, change in said.items()],
+        ["--model.init_args.phases.extra=null", "--model.phases.settle", "null", "--model.phases.joint2=null",
+         "--model.phases.joint.trainable", "{backbone: null}", "--model.phases.warm.weight_decay.alien=null"],
+        ["--model.phases={extra: null, settle: null}", "--model.phases.joint2=null",
+         "--model.phases.warm", "{weight_decay: {alien: null}}", "--model.phases.joint.trainable.backbone=null"],
+    ]  # fmt: skip
+    expected = {name: change for name, change in said.items() if name != "extra"} | {"warm": {"weight_decay": {}}}
+    for form in forms:
+        phases = reader.read([*first, *form])["model"]["init_args"]["phases"]
+        assert phases == expected, form
+        plan = ProtoPNet(num_classes=4, image_size=(32, 32), preset="pretrained", phases=phases).plan
+        assert plan.names == ["warm", "joint", "last"]
+        assert "backbone" not in plan.phases[1].trainable
+    with pytest.raises(ValueError, match=r"Expected `phases.extra` to be one of .* to be removed"):
+        ProtoPNet(num_classes=4, image_size=(32, 32), phases=said)
 
 
 def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):

@@ -175,11 +175,11 @@ def test_scaled_milestones_but_not_steps_counted_in_batches():
     assert second.scheduler.kwargs == {"step_size": 100}
 
 
-def test_epoch_scale_comes_after_overrides():
+def test_an_explicit_number_of_epochs_is_not_scaled():
     model = TINY_PROTOPNET(
         num_classes=4, image_size=(32, 32), preset="original", phases={"warm": {"epochs": 10}}, epoch_scale=0.5
     )
-    assert [phase.epochs for phase in model.plan.phases] == [5, 3, 10, 5, 10]
+    assert [phase.epochs for phase in model.plan.phases] == [10, 3, 10, 5, 10]
 
 
 # -- checking a plan -------------------------------------------------------------------------------------------------
