@@ -282,7 +282,7 @@ class ProtoViT(ClassPrototypes):
 
     # -- losses ------------------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``orthonormality`` of the prototypes of a class, whose parts have length 1, and ``coherence``."""
+        """Adds ``orthonormality`` of a class, (P − 1)·U less than in the released code, and ``coherence``."""
         return super().loss_terms() | {
             "orthonormality": lambda output, batch: self.parts * orthonormality(self.bases()),
             "coherence": lambda output, batch: coherence(self.prototypes.by_unit(), self.slots.openness()),

@@ -133,8 +133,10 @@ def nearest_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device
 
 
 @torch.no_grad()
-def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device) -> NearestPatches:
-    """The nearest patches of units that share no image.
+def distinct_patches(
+    module: nn.Module, batches: Iterable[dict[str, Any]], device: torch.device
+) -> tuple[NearestPatches, Tensor]:
+    """The nearest patches of units that share no image, and how far the nearest patches of all images are, ``(U,)``.
 
     Ours: where several units are nearest to one image, the nearest of them has it (on ties the first), and the others
     take their nearest patch among the other images, until no image is shared. A pass over the images gives every unit
@@ -142,13 +144,15 @@ def distinct_patches(module: nn.Module, batches: Iterable[dict[str, Any]], devic
     has none.
     """
     taken = torch.empty(0, 1, dtype=torch.int64, device=device)
+    least: Tensor | None = None
     while True:
         nearest = patches_of_nearest_images(module, batches, device, CANDIDATES, taken=taken)
+        least = nearest.distance[0] if least is None else least
         rank = torch.zeros_like(nearest.cell[0])
         while rank.max() < CANDIDATES and (shared := _shared(nearest.at(rank))).any():
             rank += shared
         if rank.max() < CANDIDATES:
-            return nearest.at(rank)
+            return nearest.at(rank), least
         passed = torch.arange(CANDIDATES, device=device)[:, None] < rank
         taken = torch.cat([taken.expand(-1, len(rank)), nearest.sample_key.where(passed, -1)])
 
@@ -244,7 +248,8 @@ def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -
     Returns:
         moved_mean and moved_max (distance of units to their patches), without_patch, duplicates (units that share a
         patch with an earlier unit), unique, and for single-label data with a validation split accuracy_before and
-        accuracy_after.
+        accuracy_after. If units share no image, also displaced, those whose nearest image has gone to another unit,
+        and farther_mean and farther_max, how much farther their patches are than the nearest ones.
     """
     if not isinstance(module, Projectable):
         raise wrong_model(module, "project", "with prototypes")
@@ -253,13 +258,20 @@ def project(trainer: Trainer, module: LightningModule, distinct: bool = False) -
     ids = {sample_key(sample_id): sample_id for sample_id in loader.dataset.sample_ids}
     with evaluation_mode(module):
         before = _validation_accuracy(module, datamodule)
-        nearest = (distinct_patches if distinct else nearest_patches)(module, loader, module.device)
+        farther: dict[str, float] = {}
+        if distinct:
+            nearest, least = distinct_patches(module, loader, module.device)
+            farther = _displaced(nearest.distance - least)
+        else:
+            nearest = nearest_patches(module, loader, module.device)
         valid = torch.isfinite(nearest.distance)
         source = source_table(module, nearest, valid, ids)
         module.load_patches(nearest.patch, valid, source)
         after = _validation_accuracy(module, datamodule)
     accuracy = {"accuracy_before": before, "accuracy_after": after}
-    return _report(module, nearest, valid, source) | {name: v for name, v in accuracy.items() if v is not None}
+    return (
+        _report(module, nearest, valid, source) | farther | {name: v for name, v in accuracy.items() if v is not None}
+    )
 
 
 def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | None:
@@ -313,3 +325,22 @@ def _report(module: LightningModule, nearest: NearestPatches, valid: Tensor, sou
         "duplicates": float(shared),
         "unique": float(valid.sum().item() - shared),
     }
+
+
+def _displaced(farther: Tensor) -> dict[str, float]:
+    """Figures of the units that another one keeps from their nearest image, which are named, the farthest first.
+
+    Args:
+        farther: ``(U,)``, 0 for units with the nearest patch; NaN or inf for those that have none.
+    """
+    units = (torch.isfinite(farther) & (farther > 0)).nonzero().flatten()
+    units = units[farther[units].argsort(descending=True, stable=True)]
+    further = farther[units].tolist()
+    if further:
+        named = ", ".join(f"{unit} (+{more:.3g})" for unit, more in zip(units.tolist(), further, strict=True))
+        rank_zero_info(
+            "Units whose nearest image another unit has, and how much farther from them the patch is that they take: "
+            f"{named}"
+        )
+    mean = sum(further) / len(further) if further else 0.0
+    return {"displaced": float(len(further)), "farther_mean": mean, "farther_max": max(further, default=0.0)}

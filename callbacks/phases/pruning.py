@@ -72,6 +72,7 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     if rescued:
         rank_zero_info(f"Classes that would have lost every prototype keep their best one: {rescued}")
     kept, before = float(keep.sum()), float(units.active.sum())  # counted now: the table shows the model as it changes
+    _name("Pruned", units.active & ~keep)
     module.prune(keep)
     return {"kept": kept, "pruned": before - kept, "rescued": float(len(rescued))}
 
@@ -99,6 +100,7 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
     if distributed.is_initialized():
         distributed.all_reduce(largest, distributed.ReduceOp.MAX)
     silent = owned & (largest <= SEEN)
+    _name("Ignored", silent)
     module.ignore(silent)
     return {"kept": float((owned & ~silent).sum()), "ignored": float(silent.sum())}
 
@@ -129,6 +131,11 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     else:
         module.ignore(gone)
     return {"pruned": pruned, "kept": kept}
+
+
+def _name(what: str, units: Tensor) -> None:
+    if numbers := units.nonzero().flatten().tolist():
+        rank_zero_info(f"{what} units: {numbers}")
 
 
 def keep_one_per_class(keep: Tensor, owner: Tensor, nearest: NearestPatches) -> tuple[Tensor, list[int]]:

@@ -28,6 +28,7 @@ class UnitSheet:
         counted: number of the images in which it is strongest whose classes are listed.
         classes: name and number of their classes.
         duplicates: other units with the same source patch.
+        moved: the distance of its vector to the patch that it was projected onto, or None.
         edit: the command that removes it; empty where units cannot be removed.
     """
 
@@ -39,6 +40,7 @@ class UnitSheet:
     counted: int
     classes: list[tuple[str, int]]
     duplicates: list[int]
+    moved: float | None
     edit: str
 
 
@@ -85,6 +87,7 @@ def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitShe
         counted=len(strongest),
         classes=sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         duplicates=[other for other in twins if other != unit and bool(table.active[other])],
+        moved=float(table.source.distance[unit]) if table.source is not None and table.source.found[unit] else None,
         edit=f"protometry edit RUN --remove {unit}" if _removable(explained.model) else "",
     )
 

@@ -140,7 +140,8 @@ def test_distinct_patches_share_no_image(monkeypatch, size, candidates):
     monkeypatch.setattr(protometry.callbacks.phases.projection, "CANDIDATES", candidates)
     data, model = draw()
     shared = nearest_patches(model, batches(data, size), model.device)
-    apart = distinct_patches(model, batches(data, size), model.device)
+    apart, least = distinct_patches(model, batches(data, size), model.device)
+    assert least.tolist() == shared.distance.tolist()
     # an image for the nearest unit, the others go on without it: one comparison at a time
     barred, rows = set(), dict(enumerate(brute_force(data, model)))
     while again := {
@@ -202,7 +203,7 @@ def nearest_of_rank(rank, world_size, data, vectors, parts):
     part = parts[rank]
     own = batches(data, 3, torch.tensor(part, dtype=torch.int64)) if part else []
     model, device = Transparent(vectors, 3), torch.device("cpu")
-    return nearest_patches(model, own, device), distinct_patches(model, own, device), six_nearest(model, own)
+    return nearest_patches(model, own, device), distinct_patches(model, own, device)[0], six_nearest(model, own)
 
 
 @pytest.mark.parametrize("parts", [
@@ -217,7 +218,7 @@ def test_two_processes_equal_one(ddp_pool, parts):
     data, model = draw(seed=2)
     vectors = model.vectors.detach()
     data = {name: tensor[sorted({*parts[0], *parts[1]})] for name, tensor in data.items()}
-    expected, apart = brute_force(data, model), distinct_patches(model, batches(data, 4), model.device)
+    expected, (apart, _) = brute_force(data, model), distinct_patches(model, batches(data, 4), model.device)
     six = [each[:6] for each in nearest_images(data, model, own=False)]
     for nearest, distinct, of_six in ddp_pool.run(nearest_of_rank, data, vectors, parts):
         assert as_rows(nearest) == expected
@@ -286,6 +287,19 @@ def test_classes_without_images_and_units_that_share_a_patch_are_listed_and_kept
     assert report["unique"] + report["duplicates"] + report["without_patch"] == 9
     assert any("share one source patch" in text and str(groups) in text for text in messages)
     assert model.active.all()
+
+
+def test_units_that_another_one_displaces_are_named_with_the_distance_it_costs(messages):
+    """Units at 0, 1 and 5 of one class; images of 0, 3 and 9: the unit at 1 moves by 4 in place of 1, to 3."""
+    pictures = torch.tensor([0.0, 3.0, 9.0])[:, None, None, None].expand(3, 1, 2, 2)
+    data = {"image": pictures, "label": torch.zeros(3, dtype=torch.int64)}
+    model = Transparent(torch.tensor([[0.0], [1.0], [5.0]]), 1)
+    report = project(trainer_of(data), model, distinct=True)
+    assert model.loaded.sample_id == ["image 0", "image 1", "image 2"]
+    assert model.loaded.distance.tolist() == [0.0, 4.0, 16.0]
+    assert (report["displaced"], report["farther_mean"], report["farther_max"]) == (2.0, 7.5, 12.0)
+    assert any(text.endswith("2 (+12), 1 (+3)") for text in messages)
+    assert "displaced" not in project(trainer_of(data), model)
 
 
 def test_inactive_units_are_not_projected(messages):

@@ -113,6 +113,7 @@ def test_rescued_classes_are_listed(monkeypatch):
     assert report == {"kept": 8.0, "pruned": 16.0, "rescued": 8.0}
     assert model.units().owner.sum(0).tolist() == [1] * 8
     assert any("best one: [0, 1, 2, 3, 4, 5, 6, 7]" in text for text in texts)
+    assert f"Pruned units: {(~model.units().active).nonzero().flatten().tolist()}" in texts
 
 
 def test_a_model_that_was_not_projected_is_refused():
