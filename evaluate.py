@@ -47,6 +47,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     interface: Interface | None = None,
     report: bool = True,
     scores: Format | None = None,
+    maps: bool = False,
 ) -> dict[str, Any]:
     """Evaluate one checkpoint; its run folder provides everything else.
 
@@ -54,8 +55,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         ckpt_path: the checkpoint file.
         suite: "quanproto", "all", metric families or single keys, separated by commas.
         split: "test" or "val".
-        limit: number of images; all by default. They are balanced over classes, and hashes of sample ids decide which
-            are taken.
+        limit: number of images, balanced over classes and drawn by hashes of sample ids; all by default.
         seed: seed of perturbations.
         explainer: the source of saliency, such as ``GradCAM``, whose options are listed by ``--explainer.help
             GradCAM``; by default PRP, AttnLRP for models with attention, or upsampled maps, whichever fits.
@@ -77,6 +77,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
             "bb_reference", boxes with the slips of the released code; "attribution", the maps of ``--explainer``.
         report: also write pages, if the suite has explanations.
         scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
+        maps: also write the maps and boxes of all units on all images, as arrays with an index.
     """
     from protometry.callbacks import Interpretability
     from protometry.evaluation.evaluate import evaluate
@@ -87,9 +88,8 @@ def run(  # noqa: PLR0913 - every argument is a flag
     how |= {"memory_budget": memory_budget, "attacked": attacked, "interface": interface}
     engine = Interpretability(suite, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores)
-    result, _ = evaluate(request, trainer, data=user_path(data) if data else None, foreign=foreign)
-    return result
+    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores, maps=maps)
+    return evaluate(request, trainer, data=user_path(data) if data else None, foreign=foreign)[0]
 
 
 def report(  # noqa: PLR0913 - every argument is a flag

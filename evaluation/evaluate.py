@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
 from protometry.callbacks import Interpretability, RunCheckpoint
+from protometry.callbacks.evaluation.unit_maps import remove_maps, unit_maps
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
@@ -27,7 +28,7 @@ from protometry.reports.html import build_report, read_evaluation
 from protometry.reports.pictures import write_pictures
 from protometry.reports.results.metrics_json import read_content, write_metrics
 from protometry.reports.results.runs import evaluations
-from protometry.reports.results.scores_file import Format, write_scores
+from protometry.reports.results.scores_file import write_scores
 from protometry.reports.results.values_csv import write_all_values
 from protometry.reports.tables.summary import print_summary, suite_table
 from protometry.run_folder.layout import METRICS, REPORT, run_of_evaluation
@@ -76,8 +77,11 @@ def evaluate(
     with only_process(folder):
         if request.folder() != folder:
             raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
-        findings = measure(request, hardware, other)
-        _save(findings, folder, loggers, request.scores)
+        with unit_maps(request.engine, folder if request.maps else None) as maps:
+            findings = measure(request, hardware, other)
+            if maps:
+                maps.finish(findings.index)
+        _save(findings, folder, loggers, request)
         if request.report:
             _write_pages(findings, folder, trained.path)
     return findings.result, folder
@@ -111,10 +115,12 @@ def _hardware(trainer: Trainer) -> Hardware:
 
 
 @rank_zero_only
-def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], scores: Format | None) -> None:
+def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], request: Request) -> None:
     """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
     write_all_values(findings.values, folder)
-    write_scores(findings.scores, folder, scores)
+    write_scores(findings.scores, folder, request.scores)
+    if not request.maps:
+        remove_maps(folder)
     write_pictures(findings.pictures, folder)
     numbers = {key: entry["value"] for key, entry in findings.result["metrics"].items()}
     step = max(0, findings.result["step"] - 1)  # next to the validation of the epoch that ended there

@@ -49,6 +49,19 @@ class Findings:
     no_pages: str | None = None
     scores: UnitScores | None = None
 
+    @property
+    def index(self) -> dict[str, Any]:
+        """What the rows and columns of the maps of all units are."""
+        images, explained = self.values["images"], self.explained
+        units = explained.units.active.nonzero().flatten().tolist()
+        return {
+            "split": self.result["split"],
+            "sample_ids": list(images),
+            "labels": [row["label"] for row in images.values()],
+            "units": units,
+            "names": [explained.unit_name(unit) for unit in units],
+        }
+
 
 def measure(request: Request, hardware: Hardware, other: ImageDataModule | None = None) -> Findings:
     """Run the engine of a request.

@@ -33,6 +33,7 @@ class Request:
         other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
         report: also write pages, if the suite has explanations.
         scores: in which format to write the unit scores of every image, if at all.
+        maps: also write the maps of all units on all images.
 
     Raises:
         ValueError: if that format cannot be written here.
@@ -47,6 +48,7 @@ class Request:
     other_data: dict[str, Any] | None = None
     report: bool = False
     scores: Format | None = None
+    maps: bool = False
 
     def __post_init__(self) -> None:
         refuse_format(self.scores)

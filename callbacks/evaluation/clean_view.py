@@ -65,6 +65,7 @@ class Setting:
         exchange: copies of the model with foreign patches and with its own prototypes, if some metric reads them.
         sparse_heads: of each field that is read, the weights ``(T, K, U)`` and biases ``(T, K)`` of its heads.
         directions: ``(2, L, D)`` of concepts and of random ones, if they are read.
+        write_maps: the maps of all units are wanted, too.
     """
 
     facts: Facts
@@ -76,6 +77,7 @@ class Setting:
     exchange: Exchange | None = None
     sparse_heads: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     directions: Tensor | None = None
+    write_maps: bool = False
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -91,7 +93,7 @@ class Setting:
     def keep_maps(self) -> bool:
         """Whether maps other than the top units' are read."""
         needing = (*_ALL_MAPS, *_DECISION) if self.facts.units.kind == "class" else _ALL_MAPS
-        return not self.fields.isdisjoint(needing)
+        return self.write_maps or not self.fields.isdisjoint(needing)
 
     @property
     def explain_classes(self) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from protometry.callbacks.evaluation.clean_view import Clean, Setting, ViewProtocol
 from protometry.callbacks.evaluation.predictions import Prediction, as_predictions, of_predicted
 from protometry.callbacks.evaluation.same_picture import SamePicture, without_values
+from protometry.callbacks.evaluation.unit_maps import UnitMaps
 from protometry.callbacks.evaluation.views import SPARSE_HEADS, TCAV, VIEWS
 from protometry.callbacks.forward.observer import Observer, Outputs
 from protometry.command_line.processes import gathered
@@ -103,8 +104,14 @@ class EvaluationPass:
             else:
                 self._by_view.setdefault(ENTRIES[key].view, []).append(metric)
 
-    def update(self, batch: dict[str, Any], keep_images: bool = False, keep_scores: bool = False) -> None:
-        """Feed one batch; keep the values and the prediction of every image, and its scores, for files if asked to.
+    def update(
+        self,
+        batch: dict[str, Any],
+        keep_images: bool = False,
+        keep_scores: bool = False,
+        maps: UnitMaps | None = None,
+    ) -> None:
+        """Feed one batch; keep the values and the prediction of every image, its scores and maps, if asked to.
 
         Raises:
             ValueError: if an output of the model is not finite, with the sample ids.
@@ -124,6 +131,8 @@ class EvaluationPass:
             self._predictions.append(_predictions(clean))
         if keep_scores:
             self._scores.append(clean.scores[:, self.setting.facts.active].float().cpu())
+        if maps is not None:
+            maps.add(clean.sample_ids, clean.unit_maps)
 
     def _attacked_part(self, clean: Clean) -> Clean | None:
         """The images of a batch that are attacked, None without any."""

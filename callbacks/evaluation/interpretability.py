@@ -27,11 +27,13 @@ from protometry.callbacks.evaluation.gather_facts import (
 from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
 from protometry.callbacks.evaluation.sparse_heads import solve_sparse_heads
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
+from protometry.callbacks.evaluation.unit_maps import UnitMaps
 from protometry.callbacks.forward.images_per_forward import default_budget, images_per_forward
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of
 from protometry.command_line.messages import program
+from protometry.datamodules.sample import sample_key
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
 from protometry.metrics.functional import Variant
@@ -124,6 +126,7 @@ class Interpretability(Callback):
         refuse_interface(interface, explainer, reads_parts([*self.suite, *self.now_and_then]))
         self.interface: Interface = interface or "ssm"
         self.keep_scores = False  # whether a test keeps the unit scores of every image
+        self.maps: UnitMaps | None = None  # writes the maps of a test
         self.foreign: tuple[str, Any] | None = None  # name and data module of the photos that units are exchanged with
         self.evaluation = Evaluation()
         self.this_pass: EvaluationPass
@@ -216,6 +219,10 @@ class Interpretability(Callback):
         if self.this_pass.reads_directions:
             directions = concept_directions(module, datamodule, self.memory_budget, self.seed)
             self.this_pass.setting = replace(self.this_pass.setting, directions=directions)
+        if self.maps is not None:
+            shown = cast(Any, datamodule).shown(split, datamodule.loading.limit).sample_ids
+            self.maps.start([sample_key(name) for name in shown], facts.active, observer.model.geometry)
+            self.this_pass.setting = replace(self.this_pass.setting, write_maps=True)
         by_class = self.this_pass.setting.explain_classes
         explained = self.this_pass.setting.explain or (by_class and parts.explainer is explainer)
         self.evaluation = Evaluation(skipped=skipped, explainer=explainer.key if explained else None)
@@ -290,7 +297,7 @@ class Interpretability(Callback):
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""
-        self.this_pass.update(args[1], keep_images=True, keep_scores=self.keep_scores)
+        self.this_pass.update(args[1], keep_images=True, keep_scores=self.keep_scores, maps=self.maps)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under ``val/``."""

@@ -70,6 +70,10 @@ def place(tmp_path_factory):
             fit_learning(trained, "--test_after_fit=true", "--data.test_size=20", model=model)
         for name in names.split():
             shutil.copytree(trained, place / "runs" / name)
+    done = place / "runs/quickstart"
+    checkpoint = done / json.loads((done / "evaluation/metrics.json").read_text())["checkpoint"]
+    again = ["--overwrite=true", "--maps=true", "--report=false", "--trainer.accelerator=cpu"]
+    MAIN["evaluate.py"](["run", "--ckpt_path", str(checkpoint), *again])
     for name in ("PHOTO", "OTHER_PHOTO"):
         Image.effect_noise((50, 40), 60).convert("RGB").save(place / name, "png")
     for name in ("DIR", "CUB"):

@@ -5,13 +5,17 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from protometry.callbacks import Interpretability
+from protometry.callbacks.evaluation.unit_maps import unit_maps
+from protometry.callbacks.forward.walk import walk
 from protometry.command_line.user_path import shown
 from protometry.datamodules import SketchBirdsDataset, load_datamodule
+from protometry.datamodules.sample import sample_key
 from protometry.evaluation.evaluate import evaluate as evaluate_request
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.request import Request
@@ -153,6 +157,35 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
     torch.testing.assert_close(result, scores, rtol=1e-4, atol=1e-5)
     run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
     assert not (folder / "scores.csv").exists()
+
+
+def test_maps_and_boxes_of_all_units(evaluated_copy):
+    """Bit for bit what the model gives, in the order of images.csv; a failed evaluation leaves no part of them."""
+    checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
+    model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
+    run_evaluation(evaluated_copy, "--maps", "true", "--overwrite", "true", "--suite", "general", checkpoint="best")
+    (index,) = folder.glob("**/maps.json")
+    said, folder = strict(index), index.parent
+    assert said["sample_ids"] == [row["sample_id"] for row in table(folder / "images.csv")]
+    assert said["units"] == model.units().active.nonzero().flatten().tolist()
+    maps, boxes = (np.load(folder / said[name]["file"], mmap_mode="r") for name in ("maps", "boxes"))
+    samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
+    (output,) = [outputs for _, outputs in walk(model, [_batch(samples, said["sample_ids"])], (32, 32), keep_maps=True)]
+    own = output.all_maps[:, model.units().active]
+    np.testing.assert_array_equal(maps, own.numpy())
+    for row, unit in ((0, 0), (3, 5), (-1, -1)):
+        place = divmod(int(maps[row, unit].argmax()), maps.shape[3])
+        assert tuple(boxes[row, unit]) == model.geometry.cell_box(*place)
+    writing = unit_maps(Interpretability(), folder)
+    writing.__enter__().start([1], model.units().active, model.geometry)
+    assert list(folder.glob("*.part"))
+    writing.__exit__(None, None, None)
+    assert not list(folder.glob("*.part"))
+
+
+def _batch(samples, ids):
+    keys = torch.tensor([sample_key(name) for name in ids])
+    return {"image": torch.stack([samples[name]["image"] for name in ids]), "sample_key": keys, "sample_id": ids}
 
 
 def test_the_loggers_get_the_same_numbers(evaluated_run):
