@@ -11,6 +11,7 @@ import subprocess
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from lightning import Callback
@@ -338,12 +339,13 @@ def test_launched_from_the_shell(tmp_path, straight):
     assert process.returncode == 0, said
     assert differences(state(folder), state(straight[0])) == []
     path = folder / "checkpoints" / "best.ckpt"
-    request = Request(TrainedModel(path, allow_classes=["tests"]), Interpretability(["quanproto", "general/f1"]))
-    reference = evaluate(request, Hardware("cpu"))[0]["metrics"]
+    trained = TrainedModel(path, allow_classes=["tests"])
+    content, own = evaluate(Request(trained, Interpretability(["quanproto", "general/f1"]), maps=True), Hardware("cpu"))
+    reference = content["metrics"]
     for arguments in ([], ["--overwrite", "true"]):  # the result of training itself, then of another command
         if arguments:
             arguments += ["--trainer.devices=2", "--trainer.accelerator=cpu", "--allow_classes=tests"]
-            arguments += ["--ckpt_path", str(path)]
+            arguments += ["--ckpt_path", str(path), "--maps", "true"]
             process = start("run", *arguments, script="evaluate.py")
             said, _ = process.communicate()
             assert process.returncode == 0, said
@@ -351,6 +353,8 @@ def test_launched_from_the_shell(tmp_path, straight):
         assert {key: math.nan if entry["value"] is None else entry["value"] for key, entry in result.items()} == (
             pytest.approx({key: entry["value"] for key, entry in reference.items()}, abs=1e-6, nan_ok=True)
         )
+    for name in ("maps.npy", "boxes.npy"):
+        np.testing.assert_array_equal(np.load(folder / "evaluation" / name), np.load(own / name))
 
 
 def test_early_stopping_ends_a_phase_in_all_processes(ddp_pool, tmp_path):
