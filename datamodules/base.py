@@ -276,6 +276,10 @@ class ImageDataModule(LightningDataModule, ABC):
         """Batches of the test split, or as :class:`Loading` says, each sample exactly once over all processes."""
         return self._loader(self.loading.split, self.loading.limit)
 
+    def left_out_dataloader(self) -> ImageLoader:
+        """Batches of the images that a limit leaves out of :meth:`test_dataloader`, each once over all processes."""
+        return self._loader(self.loading.split, self.loading.limit, left_out=True)
+
     def predict_dataloader(self) -> ImageLoader:
         """As :meth:`test_dataloader`."""
         return self.test_dataloader()
@@ -290,10 +294,15 @@ class ImageDataModule(LightningDataModule, ABC):
         training = [self._loader("train", augmentations=augmentations)] if augmentations else []
         return [*validation, self._loader("projection"), *training]
 
-    def shown(self, split: Split, limit: int | None = None) -> ImageDataset:
+    def shown(self, split: Split, limit: int | None = None, left_out: bool = False) -> ImageDataset:
         """The samples that loaders of a split hand out: of classes that the model knows; with a limit, drawn by class.
 
         A smaller limit chooses from what a larger one does. Training images carry the planted shortcut.
+
+        Args:
+            split: of the data.
+            limit: number of samples, None for all.
+            left_out: whether to hand out what the limit leaves out instead.
 
         Raises:
             ValueError: if the shortcut cannot be planted.
@@ -305,10 +314,14 @@ class ImageDataModule(LightningDataModule, ABC):
             dataset = Stamped(dataset, self.stamp)
         if self.loading.classes is not None:
             dataset = Matched(dataset, self.loading.classes, self.capabilities(split).multi_label is True)
-        return dataset if limit is None else Stratified(dataset, limit)
+        if limit is None and not left_out:
+            return dataset
+        return Stratified(dataset, len(dataset) if limit is None else limit, left_out)
 
-    def _loader(self, split: Split, limit: int | None = None, augmentations: int = 0) -> ImageLoader:
-        dataset = self.shown(split, limit)
+    def _loader(
+        self, split: Split, limit: int | None = None, augmentations: int = 0, left_out: bool = False
+    ) -> ImageLoader:
+        dataset = self.shown(split, limit, left_out)
         if self.loading.continuity is not None and split in ("val", "test"):
             dataset = SecondView(dataset, self.loading.continuity, self.loading.continuity_seed)
         if self.loading.two_views and split == "train":
@@ -320,11 +333,13 @@ class ImageDataModule(LightningDataModule, ABC):
             rank, world_size = self.trainer.global_rank, self.trainer.world_size
             device = self.trainer.strategy.root_device
         training = split == "train" and not augmentations
-        sampler = (
-            EpochSampler(dataset, self._epoch, self.seed, rank, world_size, self.fixed_augmentations)
-            if training
-            else ExactSampler(dataset, rank, world_size)
-        )
+        sampler: Any
+        if training:
+            sampler = EpochSampler(dataset, self._epoch, self.seed, rank, world_size, self.fixed_augmentations)
+        elif left_out:  # no image may be left for some processes, or for any
+            sampler = range(rank, len(dataset), world_size)
+        else:
+            sampler = ExactSampler(dataset, rank, world_size)
         return ImageLoader(
             dataset,
             device,

@@ -54,16 +54,22 @@ class Stratified(Chosen):
     hashes of sample ids decide. So the choice depends on ids and classes only, not on the order of the data, and a
     smaller limit chooses from what a larger one does.
 
+    Args:
+        dataset: to choose from.
+        limit: number of samples.
+        left_out: whether to take all other samples instead.
+
     Raises:
         ValueError: if ``limit`` is below 1.
     """
 
-    def __init__(self, dataset: ImageDataset, limit: int) -> None:
+    def __init__(self, dataset: ImageDataset, limit: int, left_out: bool = False) -> None:
         if limit < 1:
             raise ValueError(f"Expected argument `limit` to be at least 1 image, but got {limit}.")
         self.dataset = dataset
         keys = np.array([sample_key(name) for name in dataset.sample_ids], dtype=np.int64)
-        self.rows = stratified_rows(dataset.labels, keys, limit)
+        drawn = stratified_rows(dataset.labels, keys, limit)
+        self.rows = sorted(set(range(len(dataset))) - set(drawn)) if left_out else drawn
 
 
 def stratified_rows(labels: NDArray[np.int64], keys: NDArray[np.int64], limit: int) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from protometry.callbacks.evaluation.evaluation_pass import attacks
+from protometry.callbacks.evaluation.evaluation_pass import attacks, whole_split
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
 from protometry.command_line.messages import program
@@ -28,7 +28,7 @@ class Request:
     """One evaluation.
 
     Args:
-        limit: number of images, drawn by class; None for all.
+        limit: number of images, drawn by class; None for all. Metrics of the whole split get all in any case.
         inference: how a ProtoTree decides, None for other models.
         other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
         report: also write pages, if the suite has explanations.
@@ -73,6 +73,7 @@ class Request:
         if self.engine.memory_budget is None:
             wanted["memory_budget"] = default_budget(stored.get("device", "cpu"))
         wanted["attacked"] = self._attacked(earlier)
+        wanted["whole_split"] = (self.limit and whole_split(earlier["metrics"])) or None
         for record in (wanted, stored):
             record["other_data"] = (record.get("other_data") or {}).get("fingerprint")  # wherever the data lies
         return {name: stored.get(name) for name in wanted} == wanted
@@ -119,6 +120,8 @@ class Request:
         named = {"seed": engine.seed, "limit": self.limit, "inference": self.inference, "attacked": engine.attacked}
         named |= engine.settings
         changed = [f"{name}={value}" for name, value in named.items() if value != usual[name]]
+        if self.limit and whole_split(engine.suite):  # not where older results lie, which did without
+            changed.append("whole")
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]

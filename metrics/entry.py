@@ -48,6 +48,8 @@ class MetricEntry:
         part: which entry of the metric's summary the key refers to, where it has several.
         shared: keys with the same value stand for parts of one and the same metric; None for a metric of its own.
         full: whether it is only part of the suite ``<family>_full``.
+        whole_split: whether it is measured on all images of the split, however many an evaluation asks for, since its
+            value depends on the number of images of a unit. Without an attack, they cost one forward each.
     """
 
     key: str
@@ -59,6 +61,7 @@ class MetricEntry:
     part: str | None = None
     shared: str | None = None
     full: bool = False
+    whole_split: bool = False
 
     @property
     def unit(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -118,11 +119,7 @@ class EvaluationPass:
         """
         clean = Clean(batch, self.observer, self.setting)
         self.same_picture.add(batch["image"])
-        for name, metrics in self._by_view.items():
-            shown = self._attacked_part(clean) if name in ATTACKED else clean
-            for view in self._views[name](shown) if shown is not None and name != TRAINING else ():
-                for metric in metrics:
-                    metric.update(**{field: getattr(view, field) for field in metric.reads})
+        self._feed(self._by_view, clean)
         self.observer.refuse_broken()
         if not self.setting.facts.multi_label:
             self.ties.update(clean.logits, clean.abstained)
@@ -134,12 +131,45 @@ class EvaluationPass:
         if maps is not None:
             maps.add(clean.sample_ids, clean.unit_maps)
 
+    def update_others(self, batch: dict[str, Any]) -> None:
+        """Feed one batch of the images that a limit left out to the metrics that need the whole split.
+
+        Raises:
+            ValueError: if an output of the model is not finite, with the sample ids.
+        """
+        self._feed(self._on_whole_split, Clean(batch, self.observer, self._setting_of_others))
+        self.observer.refuse_broken()
+
+    def _feed(self, by_view: Mapping[str, list[AnyMetric]], clean: Clean) -> None:
+        for name, metrics in by_view.items():
+            shown = self._attacked_part(clean) if name in ATTACKED else clean
+            for view in self._views[name](shown) if shown is not None and name != TRAINING else ():
+                for metric in metrics:
+                    metric.update(**{field: getattr(view, field) for field in metric.reads})
+
     def _attacked_part(self, clean: Clean) -> Clean | None:
         """The images of a batch that are attacked, None without any."""
         if self.attacked is None:
             return clean
         rows = [row for row, name in enumerate(clean.images.names) if name in self.attacked]
         return clean.part(rows) if rows else None
+
+    @cached_property
+    def _on_whole_split(self) -> dict[str, list[AnyMetric]]:
+        """Of each view the metrics that need the whole split."""
+        whole = {id(self.metrics[key]) for key in whole_split(self.metrics)}
+        chosen = {
+            name: [metric for metric in metrics if id(metric) in whole] for name, metrics in self._by_view.items()
+        }
+        return {name: metrics for name, metrics in chosen.items() if metrics}
+
+    @cached_property
+    def _setting_of_others(self) -> Setting:
+        """What is read of images that a limit left out: no explanation, unless a metric of the whole split needs it."""
+        read = {
+            (name, field) for name, metrics in self._on_whole_split.items() for each in metrics for field in each.reads
+        }
+        return replace(self.setting, reads=frozenset(read))
 
     @property
     def reads_training(self) -> bool:
@@ -263,6 +293,11 @@ class EvaluationPass:
     def _distinct(self) -> list[tuple[str, AnyMetric]]:
         """Every metric once, with one of its keys."""
         return list({id(metric): (key, metric) for key, metric in self.metrics.items()}.values())
+
+
+def whole_split(keys: Iterable[str]) -> list[str]:
+    """Those of the metrics that are measured on all images of the split, however many are asked for."""
+    return [key for key in keys if key in ENTRIES and ENTRIES[key].whole_split]
 
 
 def attacks(keys: Iterable[str]) -> bool:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any, Literal, cast, get_args
 
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.fabric.utilities import move_data_to_device
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from protometry.callbacks.evaluation.concept_directions import concept_directions
-from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks
+from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks, whole_split
 from protometry.callbacks.evaluation.exchanged_units import exchange_units
 from protometry.callbacks.evaluation.funnybirds.interface import Interface, reads_parts, refuse_interface
 from protometry.callbacks.evaluation.funnybirds.protocol import FunnyBirdsProtocol
@@ -238,6 +239,8 @@ class Interpretability(Callback):
         self.this_pass.attacked = self._attacked_ids(datamodule, split)
         if self.this_pass.attacked is not None:
             self.evaluation.protocol["attacked"] = self.attacked
+        if whole := self._whole_split(datamodule, split):
+            self.evaluation.protocol["whole_split"] = whole
         if by_class:
             self.evaluation.protocol |= parts.protocol_entries(datamodule.image_size[0])
         if facts.unit_concepts is not None:
@@ -254,6 +257,23 @@ class Interpretability(Callback):
         if len(datamodule.shown(split, datamodule.loading.limit)) <= self.attacked:
             return None
         return frozenset(datamodule.shown(split, self.attacked).sample_ids)
+
+    def _whole_split(self, datamodule: Any, split: str) -> list[str]:
+        """The metrics that are measured on more images than the limit of the test asks for."""
+        whole = whole_split(self.this_pass.metrics)
+        return whole if whole and split == datamodule.loading.split and datamodule.loading.limit is not None else []
+
+    def _show_others(self, trainer: Trainer, module: LightningModule) -> None:
+        """Show the images that the limit leaves out to the metrics that need the whole split."""
+        datamodule, keys = datamodule_of(trainer), self.evaluation.protocol["whole_split"]
+        if all(ENTRIES[key].view != "continuity" for key in keys):
+            datamodule.configure_loaders(continuity=None)
+        loader = datamodule.left_out_dataloader()
+        if count := len(cast(Any, loader.dataset)):
+            split = datamodule.loading.split
+            rank_zero_info(f"{', '.join(keys)}: measured on {count} more images, all of the {split} split.")
+        for batch in loader:
+            self.this_pass.update_others(move_data_to_device(batch, module.device))
 
     def _end(self, trainer: Trainer, module: LightningModule, prefix: str) -> None:
         entries = dict(self.this_pass.entries())
@@ -305,6 +325,8 @@ class Interpretability(Callback):
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log under the result keys themselves."""
+        if "whole_split" in self.evaluation.protocol:
+            self._show_others(trainer, pl_module)
         self._end(trainer, pl_module, "")
         tied = self.this_pass.ties.summary()
         if tied["value"] > 0:

@@ -105,4 +105,5 @@ CALIBRATION_ERROR = MetricEntry(
     ),
     lambda facts: build(facts, ConceptCalibrationError),
     needs=PREDICTED,
+    whole_split=True,
 )

@@ -129,8 +129,8 @@ class OracleImpurity(ConceptScores):
         return low.sqrt(), high.sqrt()
 
     def _additions(self) -> dict[str, Any]:
-        """None: a constant score differs from the oracle, too."""
-        return {}
+        """No majority: a constant score differs from the oracle, too."""
+        return {"images_per_unit": len(self._kept()[0])}
 
 
 class NicheImpurity(ConceptScores):
@@ -164,7 +164,8 @@ class NicheImpurity(ConceptScores):
 
     def _additions(self) -> dict[str, Any]:
         _, present, fitted = self._kept()
-        return {"oracle": float(niche_impurity(present.double(), present, fitted[:, 0] > 0).nanmean())}
+        oracle = niche_impurity(present.double(), present, fitted[:, 0] > 0)
+        return {"oracle": float(oracle.nanmean()), "images_per_unit": len(present)}
 
 
 IMPURITY = (
@@ -181,6 +182,7 @@ IMPURITY = (
         ),
         lambda facts: build(facts, OracleImpurity),
         needs=CONCEPTS,
+        whole_split=True,
     ),
     MetricEntry(
         "concepts/niche_impurity",
@@ -195,5 +197,6 @@ IMPURITY = (
         ),
         lambda facts: build(facts, NicheImpurity),
         needs=CONCEPTS,
+        whole_split=True,
     ),
 )

@@ -187,6 +187,7 @@ LEAKAGE = (
         ),
         lambda facts: build(facts, ConceptTaskLeakage, num_classes=facts.num_classes),
         needs=PREDICTED,
+        whole_split=True,
     ),
     MetricEntry(
         "concepts/interconcept_leakage",
@@ -201,5 +202,6 @@ LEAKAGE = (
         ),
         lambda facts: build(facts, InterconceptLeakage),
         needs=PREDICTED,
+        whole_split=True,
     ),
 )

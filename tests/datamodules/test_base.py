@@ -1,9 +1,12 @@
 """Arguments of every data module, and what its loaders hand out."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from protometry.datamodules import Cub200, SketchBirds
+from protometry.datamodules.dataset import CPU
 
 
 def birds(**options):
@@ -36,6 +39,17 @@ class TestLoading:
         data.configure_loaders(**changes)
         names = [name for batch in data.test_dataloader() for name in batch["sample_id"]]
         assert (len(names), {name.split("/")[0] for name in names}) == (count, {split})
+        left_out = [name for batch in data.left_out_dataloader() for name in batch["sample_id"]]
+        assert sorted([*names, *left_out]) == sorted(data.dataset(split).sample_ids)
+
+    def test_a_process_may_have_no_image_that_a_limit_leaves_out(self):
+        counts = []
+        for rank in (0, 1):
+            data = birds()
+            data.configure_loaders(limit=7)
+            data.trainer = SimpleNamespace(global_rank=rank, world_size=2, strategy=SimpleNamespace(root_device=CPU))
+            counts.append(sum(len(batch["sample_id"]) for batch in data.left_out_dataloader()))
+        assert counts == [1, 0]
 
     def test_what_is_not_named_stays(self):
         data = birds()

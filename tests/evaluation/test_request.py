@@ -48,6 +48,20 @@ def test_the_number_of_attacked_images_counts_where_some_are_not(asked, measured
         assert request.is_done(result) == (stored is None)
 
 
+def test_a_result_of_few_images_does_not_answer_where_all_are_needed():
+    trained = TrainedModel(Path("run/checkpoints/last.ckpt"))
+    vars(trained)["checkpoint"] = {"global_step": 3, "hyper_parameters": {}}
+    request = Request(trained, Interpretability("alignment/consistency,general"), limit=20)
+    protocol = request.engine.settings | {"memory_budget": 0.68, "device": "cpu", "drawn": "stratified by class"}
+    measured = {"metrics": {"alignment/consistency": {}, "general/f1": {}}, "timing": {"images": 20}}
+    for whole, done in ((["alignment/consistency"], True), (None, False)):
+        result = request.identity | measured | {"protocol": protocol | ({"whole_split": whole} if whole else {})}
+        assert request.is_done(result) == done
+    assert request.is_done(result | {"metrics": {"general/f1": {}}})  # does not apply to this model
+    names = [replace(request, engine=Interpretability(suite))._folders()[1].name for suite in ("general", "alignment")]
+    assert names == ["last-step3-test-general-limit=20", "last-step3-test-alignment-limit=20-whole"]
+
+
 def test_the_command_has_the_defaults_of_the_engine():
     """It states them again, because its help must not import the engine."""
     command, engine = (signature(function).parameters for function in (evaluate.run, Interpretability))
