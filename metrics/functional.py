@@ -107,6 +107,7 @@ from protometry.metrics.primitives.perturbation import (
     keyed_noise,
     keyed_uniform,
     only_boxes,
+    random_cells,
     removal_order,
     shifted_maps,
     without_pixels,

@@ -19,7 +19,17 @@ from protometry.explanations import Explainer
 from protometry.explanations.decision import Decision, decide
 from protometry.lightning_modules.contract import InterpretableModel, Intervenable, ModelOutput
 from protometry.metrics.facts import Facts
-from protometry.metrics.functional import clip_saliency, gather_units, patch_boxes, peak_cells, peak_locations
+from protometry.metrics.functional import (
+    cell_boxes,
+    clip_saliency,
+    gather_units,
+    patch_boxes,
+    peak_cells,
+    peak_locations,
+    random_cells,
+)
+
+RANDOM_PEAK_SEED = 5 << 40  # a use of noise that must not repeat the draws of others
 
 _ALL_MAPS = ("owned_peaks", "unit_boxes", "unit_maps", "concept_maps")  # fields that need the maps of all units
 _EXPLAINED = ("completeness", "deletion", "insertion")  # views that are made from the saliency
@@ -243,13 +253,38 @@ class Clean:
     @cached_property
     def unit_boxes(self) -> Tensor:
         """``(B, U, 4)`` int64, the patch of every unit's peak cell; 32 pixels a side at 224."""
-        maps = self.unit_maps
-        patch = max(1, scaled(32, self.image_size))
-        return patch_boxes(peak_cells(maps), (maps.shape[2], maps.shape[3]), self.image_size, patch)
+        return self._patches(peak_cells(self.unit_maps))
+
+    @cached_property
+    def random_peaks(self) -> Tensor:
+        """``(B, M, 2)`` int64 pixels, for each of the owned units the middle of a cell that is drawn at random."""
+        return self.random_peaks_of(0)
+
+    @cached_property
+    def random_boxes(self) -> Tensor:
+        """``(B, U, 4)`` int64, as ``unit_boxes``, of a cell that is drawn at random for each unit."""
+        units = torch.arange(self.scores.shape[1], device=self.scores.device).expand(len(self.scores), -1)
+        return self._patches(self._random_cells(units, 0))
+
+    def random_peaks_of(self, draw: int) -> Tensor:
+        """``(B, M, 2)`` of the owned units, other ones in each draw."""
+        boxes = cell_boxes(self._random_cells(self.owned_ids, draw), self._grid, self.image_size)
+        return (boxes[..., :2] + boxes[..., 2:]) // 2
 
     def peaks_of(self, maps: Tensor) -> Tensor:
         """``(B, M, 2)`` peaks of the owned units in ``(B, U, h, w)`` maps; (0, 0) in empty slots."""
         return peak_locations(gather_units(maps, self.owned_ids), self.image_size)
+
+    @property
+    def _grid(self) -> tuple[int, int]:
+        return self.maps.shape[2], self.maps.shape[3]
+
+    def _patches(self, cells: Tensor) -> Tensor:
+        return patch_boxes(cells, self._grid, self.image_size, max(1, scaled(32, self.image_size)))
+
+    def _random_cells(self, units: Tensor, draw: int) -> Tensor:
+        seed = self.setting.seed + RANDOM_PEAK_SEED + (draw << 32)  # seeds of users are below
+        return random_cells(self.sample_ids, units, self._grid, seed)
 
     def _from_batch(self, name: str) -> Tensor:
         field: Tensor = self.batch[name]

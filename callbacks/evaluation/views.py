@@ -19,6 +19,7 @@ from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
 from protometry.callbacks.evaluation.sanity_views import Exchanged, Place, Randomised, Removal, Shortcut
 from protometry.callbacks.forward.observer import Attack, Images
 from protometry.lightning_modules.contract import Intervenable, Values, logits_of
+from protometry.metrics.alignment.part_stability import DRAWS
 from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
 from protometry.metrics.functional import (
     bounding_boxes,
@@ -34,7 +35,6 @@ from protometry.metrics.sanity.randomisation import STAGES
 
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
 STABILITY_SEED, MISALIGNMENT_SEED, INTERVENTION_SEED = 1 << 40, 2 << 40, 3 << 40
-STABILITY_DRAWS = 3
 SPARSE_HEADS, TCAV = "sparse_heads", "tcav"
 
 
@@ -146,6 +146,7 @@ class Stability(View):
         outputs = clean.observer.see(Images(noisy, images.keys, images.names), clean.unit_ids, keep_maps=True)
         assert outputs.all_maps is not None
         self.perturbed_owned_peaks = clean.peaks_of(outputs.all_maps)
+        self.perturbed_random_peaks = clean.random_peaks_of(1 + draw)
 
 
 class Misalignment(View):
@@ -245,7 +246,7 @@ VIEWS: dict[str, Callable[[Clean], list[Any]]] = {
     "concepts": lambda clean: [Concepts(clean)],
     "completeness": lambda clean: [Completeness(clean)],
     "continuity": lambda clean: [Continuity(clean)],
-    "stability": lambda clean: [Stability(clean, draw) for draw in range(STABILITY_DRAWS)],
+    "stability": lambda clean: [Stability(clean, draw) for draw in range(DRAWS)],
     "misalignment": lambda clean: [Misalignment(clean, clean.setting.attack_steps)],
     "misalignment_noise": lambda clean: [Misalignment(clean, 0)],
     "deletion": lambda clean: [Removal(clean, 1)],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
-from protometry.metrics.base import ItemMean
+from protometry.metrics.alignment.random_peaks import LEAST_IMAGES, AgainstRandomPeaks
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.boxes import points_in_boxes
 from protometry.metrics.primitives.checks import check_at_least, check_tensor
@@ -54,7 +54,7 @@ def top_images(scores: Tensor, sample_ids: Tensor, flags: Tensor, k: int) -> tup
     return scores.gather(1, best), sample_ids.gather(1, best), flags.gather(1, rows)
 
 
-class PartPurity(ItemMean):
+class PartPurity(AgainstRandomPeaks):
     """Mean over units of the share of their top images whose patch holds their best part (higher is better).
 
     Of the patch of each unit's peak on the k images with its largest scores. Ties go to the smaller sample id; an image
@@ -66,9 +66,11 @@ class PartPurity(ItemMean):
     Args:
         active: ``(U,)`` bool, units that are active and used by the head; None for all.
         groups: parts to merge, see :func:`protometry.metrics.functional.merge_parts`; None to keep all apart.
+        least_images: with a score, below which a unit is left out; of fewer than k all are its best.
 
     Inputs:
         unit_boxes: ``(B, U, 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``, the patch of each unit's peak cell.
+        random_boxes: the same of a random cell.
 
     Example:
         >>> metric = PartPurity(num_units=1, num_parts=1, k=2)
@@ -88,7 +90,7 @@ class PartPurity(ItemMean):
     top_ids: Tensor
     top_flags: Tensor
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - which images, which parts, which units
         self,
         num_units: int,
         num_parts: int,
@@ -96,9 +98,10 @@ class PartPurity(ItemMean):
         active: Tensor | None = None,
         groups: Sequence[Sequence[int]] | None = None,
         min_visible: int = 1,
+        least_images: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(num_units, least_images, **kwargs)
         for name, value in (("num_parts", num_parts), ("k", k), ("min_visible", min_visible)):
             check_at_least(name, value, 1)
         active = torch.ones(num_units, dtype=torch.bool) if active is None else active
@@ -108,14 +111,21 @@ class PartPurity(ItemMean):
         self.k = k
         self.min_visible = min_visible
         self.register_buffer("active", active.clone(), persistent=False)
-        # the k best images of every unit so far; score minus infinity = empty; flag 1 = part visible, 2 = inside too
+        # the k best images of every unit so far; score minus infinity = empty; the flags of a part are sums of 1 =
+        # visible, 2 = inside too, 4 = inside the random box
         self.add_state("top_scores", torch.full((num_units, k), -torch.inf, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("top_ids", torch.full((num_units, k), -1), dist_reduce_fx=None)
         flags = torch.zeros(num_units, k, len(self.groups), dtype=torch.int64)
         self.add_state("top_flags", flags, dist_reduce_fx=None)
 
     def update(
-        self, scores: Tensor, unit_boxes: Tensor, part_locations: Tensor, part_visible: Tensor, sample_ids: Tensor
+        self,
+        scores: Tensor,
+        unit_boxes: Tensor,
+        part_locations: Tensor,
+        part_visible: Tensor,
+        sample_ids: Tensor,
+        random_boxes: Tensor | None = None,
     ) -> None:
         check_tensor("sample_ids", sample_ids, ("B",), "int64")
         images, num_units = len(sample_ids), len(self.active)
@@ -123,20 +133,28 @@ class PartPurity(ItemMean):
         check_tensor("unit_boxes", unit_boxes, (images, num_units, 4), "int64")
         check_tensor("part_locations", part_locations, (images, self.num_parts, 2), "float")
         check_tensor("part_visible", part_visible, (images, self.num_parts), "bool")
-        inside = points_in_boxes(part_locations, unit_boxes)
-        inside, visible = merge_parts(inside, part_visible[:, None].expand_as(inside), self.groups)
+        shown = part_visible[:, None].expand(-1, num_units, -1)
+        inside, visible = merge_parts(points_in_boxes(part_locations, unit_boxes), shown, self.groups)
+        flags = visible.long() + 2 * inside
+        if self._is_control(random_boxes, "random_boxes", unit_boxes):
+            at_random, _ = merge_parts(points_in_boxes(part_locations, random_boxes), shown, self.groups)
+            flags = flags + 4 * at_random
         usable = scores.isfinite() & self.active
         new_scores = scores.detach().double().masked_fill(~usable, -torch.inf)
         self.top_scores, self.top_ids, self.top_flags = top_images(
             torch.cat([self.top_scores, new_scores.T], dim=1),
             torch.cat([self.top_ids, sample_ids.expand(num_units, -1)], dim=1),
-            torch.cat([self.top_flags, (visible.long() + inside.long()).transpose(0, 1)], dim=1),
+            torch.cat([self.top_flags, flags.transpose(0, 1)], dim=1),
             self.k,
         )
+        self.images = self.images + usable.sum(dim=0)
         self.dropped = self.dropped + (~usable & self.active).sum()
 
     def values(self) -> Tensor:
         return self._purity(self.min_visible)
+
+    def control_values(self) -> Tensor:
+        return self._purity(self.min_visible, inside=4)
 
     def _additions(self) -> dict[str, Any]:
         values, strict = self.values(), self._purity(max(2, self.min_visible))
@@ -148,12 +166,14 @@ class PartPurity(ItemMean):
             "standard_deviation": float(variance.sqrt()),
             "share_above_half": float((values > 0.5).sum().double() / n),
             "share_decided_by_one_image": float((defined & (values != strict)).sum().double() / n),
+            **super()._additions(),
         }
 
-    def _purity(self, min_visible: int) -> Tensor:
+    def _purity(self, min_visible: int, inside: int = 2) -> Tensor:
+        """``(U,)`` of the boxes with this flag."""
         scores, _, flags = self._merged()
-        filled = (scores > -torch.inf)[:, :, None]
-        return part_purity((flags == 2) & filled, (flags > 0) & filled, min_visible)
+        counted = (scores > -torch.inf)[:, :, None] & (flags.bitwise_and(1) > 0)
+        return part_purity(flags.bitwise_and(inside) > 0, self._enough(counted), min_visible)
 
     def _merged(self) -> tuple[Tensor, Tensor, Tensor]:
         """The states; if they are stacked, one slice per process, the best of all."""
@@ -176,8 +196,16 @@ PURITY = MetricEntry(
         name="Purity",
         formula="mean over units of max_j of the share of their 10 best images whose patch holds part j",
         source="[N23]",
-        misread="A part visible in a single image gives 100 %: see `share_decided_by_one_image`.",
+        misread="A part visible in a single image gives 100 %: see `share_decided_by_one_image`. The best of few "
+        "images are weaker ones (`images_per_unit`).",
     ),
-    lambda facts: PartPurity(len(facts.active), facts.num_parts, active=facts.used, groups=facts.part_groups),
+    lambda facts: PartPurity(
+        len(facts.active),
+        facts.num_parts,
+        active=facts.used,
+        groups=facts.part_groups,
+        least_images=LEAST_IMAGES,
+    ),
     needs=("part_points",),
+    whole_split=True,
 )

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.base import ItemMean
+from protometry.metrics.alignment.random_peaks import AgainstRandomPeaks
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
+
+DRAWS = 3  # of the noise
 
 
 def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
@@ -30,7 +32,7 @@ def part_stability(unchanged: Tensor, total: Tensor) -> Tensor:
     return unchanged.double() / total
 
 
-class PartStability(ItemMean):
+class PartStability(AgainstRandomPeaks):
     """Mean over units of how often they find the same parts under noise as on the clean image (higher is better).
 
     Source: Huang et al. (2023), who draw the noise three times: call ``update`` once per draw.
@@ -42,6 +44,10 @@ class PartStability(ItemMean):
     Args:
         nonempty_only: whether the unit has to find a part on the clean image.
 
+    Inputs:
+        random_peaks: ``(B, M, 2)`` int64 pixels (x, y), a random one for each owned unit.
+        perturbed_random_peaks: the same, drawn again.
+
     Example:
         >>> metric = PartStability(num_units=1)
         >>> ids, clean = torch.tensor([[0], [0]]), torch.tensor([[[50, 50]], [[50, 50]]])
@@ -51,11 +57,14 @@ class PartStability(ItemMean):
         tensor(0.5000, dtype=torch.float64)
     """
 
+    draws = DRAWS
     unit = "fraction"
     averaged_over = "unit"
     higher_is_better = True
     unchanged: Tensor
     total: Tensor
+    random_unchanged: Tensor
+    random_total: Tensor
     evaluated: Tensor
     covered: Tensor
 
@@ -67,33 +76,47 @@ class PartStability(ItemMean):
         nonempty_only: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(num_units, **kwargs)
         self.image_size = image_size
         self.half_width = half_width
         self.nonempty_only = nonempty_only
-        self.add_state("unchanged", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
+        for state in ("unchanged", "total", "random_unchanged", "random_total"):
+            self.add_state(state, torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("evaluated", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("covered", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(
+    def update(  # noqa: PLR0913 - peaks, parts and the control
         self,
         owned_ids: Tensor,
         owned_peaks: Tensor,
         perturbed_owned_peaks: Tensor,
         part_locations: Tensor,
         part_visible: Tensor,
+        random_peaks: Tensor | None = None,
+        perturbed_random_peaks: Tensor | None = None,
     ) -> None:
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.total))
         check_tensor("perturbed_owned_peaks", perturbed_owned_peaks, tuple(owned_peaks.shape), "int64")
         parts = (part_locations, part_visible, self.image_size, self.half_width)
-        clean, noisy = part_hits(owned_peaks, *parts), part_hits(perturbed_owned_peaks, *parts)
         owned = owned_ids >= 0
         evaluated = owned & part_visible.any(dim=1, keepdim=True)
-        covered = evaluated & clean.any(dim=2)
-        counted = covered if self.nonempty_only else evaluated
-        self.unchanged = add_at_units(self.unchanged, owned_ids, (clean == noisy).all(dim=2) & counted)
+
+        def compare(peaks: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            clean, noisy = part_hits(peaks, *parts), part_hits(perturbed, *parts)
+            covered = evaluated & clean.any(dim=2)
+            counted = covered if self.nonempty_only else evaluated
+            return (clean == noisy).all(dim=2) & counted, counted, covered
+
+        if self._is_control(random_peaks, "random_peaks", owned_peaks) and self._is_control(
+            perturbed_random_peaks, "perturbed_random_peaks", owned_peaks
+        ):
+            unchanged, counted, _ = compare(random_peaks, perturbed_random_peaks)
+            self.random_unchanged = add_at_units(self.random_unchanged, owned_ids, unchanged)
+            self.random_total = add_at_units(self.random_total, owned_ids, counted)
+        unchanged, counted, covered = compare(owned_peaks, perturbed_owned_peaks)
+        self.unchanged = add_at_units(self.unchanged, owned_ids, unchanged)
         self.total = add_at_units(self.total, owned_ids, counted)
+        self.images = add_at_units(self.images, owned_ids, evaluated)
         self.evaluated = self.evaluated + evaluated.sum()
         self.covered = self.covered + covered.sum()
         self.dropped = self.dropped + (owned & ~counted).sum()
@@ -101,8 +124,11 @@ class PartStability(ItemMean):
     def values(self) -> Tensor:
         return part_stability(self.unchanged, self.total)
 
+    def control_values(self) -> Tensor:
+        return part_stability(self.random_unchanged, self.random_total)
+
     def _additions(self) -> dict[str, Any]:
-        return {"coverage": float(self.covered.double() / self.evaluated)}
+        return {"coverage": float(self.covered.double() / self.evaluated), **super()._additions()}
 
 
 STABILITY = MetricEntry(
@@ -113,11 +139,13 @@ STABILITY = MetricEntry(
         name="Stability",
         formula="mean over units of the share of noisy images on which the parts in the window stay the same",
         source="[H23]",
-        misread="A unit on the background has no part in its window before and after, and scores 100 %.",
+        misread="A unit on the background has no part in its window before and after, and scores 100 %, and so may "
+        "random peaks: see `random_peak`.",
     ),
     lambda facts: PartStability(len(facts.active), facts.image_size, facts.half_width),
     needs=("part_points", "single_label"),
     view="stability",
+    whole_split=True,
 )
 STABILITY_NONEMPTY = MetricEntry(
     "alignment/stability_nonempty",
@@ -132,4 +160,5 @@ STABILITY_NONEMPTY = MetricEntry(
     lambda facts: PartStability(len(facts.active), facts.image_size, facts.half_width, nonempty_only=True),
     needs=("part_points", "single_label"),
     view="stability",
+    whole_split=True,
 )

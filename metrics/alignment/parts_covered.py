@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.alignment.part_groups import checked_groups, merge_parts
-from protometry.metrics.base import ItemMean
+from protometry.metrics.alignment.random_peaks import LEAST_IMAGES, AgainstRandomPeaks
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units, check_owned_units, part_hits
@@ -51,10 +51,17 @@ def parts_covered(hits: Tensor, visible: Tensor, owner: Tensor, threshold: float
     return covered.masked_fill(~(owner & met.any(dim=1, keepdim=True)).any(dim=0), torch.nan)
 
 
-class PartsCovered(ItemMean):
+class PartsCovered(AgainstRandomPeaks):
     """Mean over classes of the number of different parts at which their units point (higher is better).
 
-    On an image a unit is at the visible part nearest to its peak, if one lies in the window.
+    On an image a unit is at the visible part nearest to its peak, if one lies in the window. On few images, chance
+    puts it at the same part in half of them: compare ``lift_over_random_peak``.
+
+    Args:
+        least_images: of the classes of a unit, with a part in sight, below which the unit is left out.
+
+    Inputs:
+        random_peaks: ``(B, M, 2)`` int64 pixels (x, y), a random one for each owned unit.
 
     Example:
         >>> metric = PartsCovered(torch.ones(2, 1, dtype=torch.bool), num_parts=2)
@@ -70,6 +77,7 @@ class PartsCovered(ItemMean):
     owner: Tensor
     hits: Tensor
     visible: Tensor
+    random_hits: Tensor
 
     def __init__(
         self,
@@ -78,28 +86,43 @@ class PartsCovered(ItemMean):
         image_size: tuple[int, int] = (224, 224),
         half_width: int = 36,
         groups: Sequence[Sequence[int]] | None = None,
+        least_images: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
         check_tensor("owner", owner, ("U", "K"), "bool")
+        super().__init__(len(owner), least_images, **kwargs)
         self.groups = checked_groups(groups, num_parts)
         self.image_size = image_size
         self.half_width = half_width
         self.register_buffer("owner", owner.clone(), persistent=False)
-        shape = (owner.shape[0], len(self.groups))
-        self.add_state("hits", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("visible", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+        for state in ("hits", "visible", "random_hits"):
+            zeros = torch.zeros(len(owner), len(self.groups), dtype=torch.int64)
+            self.add_state(state, zeros, dist_reduce_fx="sum")
 
-    def update(self, owned_ids: Tensor, owned_peaks: Tensor, part_locations: Tensor, part_visible: Tensor) -> None:
+    def update(
+        self,
+        owned_ids: Tensor,
+        owned_peaks: Tensor,
+        part_locations: Tensor,
+        part_visible: Tensor,
+        random_peaks: Tensor | None = None,
+    ) -> None:
         check_owned_units(owned_ids, owned_peaks, part_locations, part_visible, len(self.hits))
-        nearest = nearest_parts(owned_peaks, part_locations, part_visible, self.image_size, self.half_width)
-        nearest, visible = merge_parts(nearest, part_visible[:, None].expand_as(nearest), self.groups)
-        owned = (owned_ids >= 0)[:, :, None]
+        parts = (part_locations, part_visible, self.image_size, self.half_width)
+        owned, visible = (owned_ids >= 0)[:, :, None], part_visible[:, None].expand(-1, owned_ids.shape[1], -1)
+        if self._is_control(random_peaks, "random_peaks", owned_peaks):
+            at_random, _ = merge_parts(nearest_parts(random_peaks, *parts), visible, self.groups)
+            self.random_hits = add_at_units(self.random_hits, owned_ids, at_random & owned)
+        nearest, visible = merge_parts(nearest_parts(owned_peaks, *parts), visible, self.groups)
         self.hits = add_at_units(self.hits, owned_ids, nearest & owned)
         self.visible = add_at_units(self.visible, owned_ids, visible & owned)
+        self.images = add_at_units(self.images, owned_ids, (visible & owned).any(dim=2))
 
     def values(self) -> Tensor:
-        return parts_covered(self.hits, self.visible, self.owner)
+        return parts_covered(self.hits, self._enough(self.visible), self.owner)
+
+    def control_values(self) -> Tensor:
+        return parts_covered(self.random_hits, self._enough(self.visible), self.owner)
 
 
 PARTS_COVERED = MetricEntry(
@@ -111,7 +134,7 @@ PARTS_COVERED = MetricEntry(
         formula="mean over classes of the number of different parts at which their units point",
         source="none, window of [H23]",
         misread="At most the number of units of a class, and of parts; units next to the object may still be near a "
-        "part.",
+        "part, and random peaks are on few images: compare `lift_over_random_peak`.",
     ),
     lambda facts: PartsCovered(
         facts.units.owner & facts.active[:, None],
@@ -119,6 +142,8 @@ PARTS_COVERED = MetricEntry(
         facts.image_size,
         facts.half_width,
         facts.part_groups,
+        LEAST_IMAGES,
     ),
     needs=("units", "part_points", "single_label"),
+    whole_split=True,
 )

@@ -152,7 +152,8 @@ ENTROPY = MetricEntry(
         name="Prototype entropy",
         formula="mean of −Σ p log₂ p over 10 bins of s / max s on all images",
         source="[S25] 15",
-        misread="A unit that hardly ever fires has a low, good entropy. The published tables clamp it to 1.",
+        misread="A unit that hardly ever fires has a low, good entropy, and so has any on few images. The published "
+        "tables clamp it to 1.",
     ),
     lambda facts: PrototypeEntropy(len(facts.active), active=facts.active, variant=facts.variant),
 )

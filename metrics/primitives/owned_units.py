@@ -21,7 +21,11 @@ def check_owned_units(
 def part_hits(
     peaks: Tensor, part_locations: Tensor, part_visible: Tensor, image_size: tuple[int, int], half_width: int
 ) -> Tensor:
-    """``(B, M, N)`` bool, the visible parts in the window around each of the ``(B, M, 2)`` peaks."""
+    """``(B, M, N)`` bool, the visible parts in the window around each of the ``(B, M, 2)`` peaks.
+
+    Source: the code of Huang et al. (2023), which cuts the points of parts to whole pixels and counts both ends of the
+    window: at 224 pixels 73 of them, and not 72, which real numbers and 36 pixels on either side would give.
+    """
     return points_in_boxes(part_locations, window_boxes(peaks, image_size, half_width)) & part_visible[:, None]
 
 

@@ -115,6 +115,28 @@ def keyed_uniform(sample_ids: Tensor, ranks: Tensor, shape: tuple[int, ...], see
     return _shaped((words.view(torch.int32) >> 8).float().mul_(2.0**-23), shape)
 
 
+def random_cells(sample_ids: Tensor, unit_ids: Tensor, grid: tuple[int, int], seed: int = 0) -> Tensor:
+    """A cell of the grid for each unit of an image, any as likely as any other: a control for the peak of the unit.
+
+    Args:
+        sample_ids: ``(B,)`` int64, the data set's ``sample_key``.
+        unit_ids: ``(B, M)`` int64, so that a cell is a function of (seed, sample id, unit).
+        grid: ``(h, w)`` cells.
+        seed: in the range of int64.
+
+    Returns:
+        ``(B, M, 2)`` int64 (x, y) in the grid.
+
+    Example:
+        >>> cells = random_cells(torch.tensor([7, 8]), torch.tensor([[0, 3], [3, 5]]), (7, 7))
+        >>> torch.equal(cells[:1, 1:], random_cells(torch.tensor([7]), torch.tensor([[3]]), (7, 7)))
+        True
+    """
+    draws = keyed_uniform(sample_ids, unit_ids, (), seed).double()
+    cells = ((draws + 1) / 2 * math.prod(grid)).long()
+    return torch.stack([cells % grid[1], cells // grid[1]], dim=-1)
+
+
 def completeness_perturbation(
     images: Tensor,
     boxes: Tensor,

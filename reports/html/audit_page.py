@@ -24,6 +24,7 @@ VERDICTS: dict[Verdict, str] = {
 _CONTROLS = {
     "shifted": "at a random place",
     "plain": "with a plain patch",
+    "random_peak": "for peaks at random cells",
     "own": "with its own ones",
     "majority": "for the most frequent answer",
     "other_concepts": "for concepts of other parts",

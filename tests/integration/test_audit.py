@@ -22,6 +22,8 @@ def test_an_audit_is_measured_once_and_does_not_stand_for_the_run(tmp_path, caps
     chosen, audit = evaluations(tmp_path / "run")
     assert chosen.path == first.path
     assert (audit.limit, audit.timing["images"]) == (16, 16)
+    assert audit.protocol["whole_split"] == ["alignment/consistency"]
+    assert audit.metrics["alignment/consistency"].images_per_unit == 33 / 8  # of all images of 8 classes
     assert "The model classifies" in (audit.path.parent / "report/audit.html").read_text("utf-8")
 
 

@@ -87,12 +87,17 @@ def evaluated(suite=("all",), **options):
     return run_engine(engine, built("ProtoPNet"), tiny_birds(test_size=10), **options)
 
 
+def control(evaluation, key):
+    return {name: value for name, value in evaluation.metrics[key].items() if "random_peak" in name}
+
+
 def assert_equal(evaluation, reference):
     assert evaluation.skipped == reference.skipped
     other, expected = values(evaluation), values(reference)
     assert other.keys() == expected.keys()
     for key, figures in expected.items():
         assert other[key] == pytest.approx(figures, abs=1e-6, nan_ok=True), key
+        assert control(evaluation, key) == pytest.approx(control(reference, key), abs=1e-6, nan_ok=True), key
     assert evaluation.images.keys() == reference.images.keys()
     for name, row in reference.images.items():
         assert evaluation.images[name] == pytest.approx(row, abs=1e-6, nan_ok=True)
@@ -128,6 +133,7 @@ def test_two_processes_agree_with_one(ddp_pool, reference):
         assert_equal(evaluation, reference)
 
 
+FEW_IMAGES = ("alignment/consistency", "alignment/parts_covered")  # of one class, fewer than five
 # undefined if fewer than two classes are ever right, or no image of one half
 ONE_CLASS = ("concepts/cgim2_concept", "concepts/cgim3_concept", "funnybirds/completeness_heldout")
 
@@ -140,7 +146,7 @@ def test_every_number_is_a_number(reference):
     assert reference.skipped.keys() == {"general/abstention", *predictions, *unplanted, *FAMILIES["intervention"].keys}
     assert reference.metrics.keys() | reference.skipped.keys() == {*resolve(["all"])}
     for key, entry in reference.metrics.items():
-        assert math.isfinite(entry["value"]) or key in ONE_CLASS, key
+        assert math.isfinite(entry["value"]) or key in (*ONE_CLASS, *FEW_IMAGES), key
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -149,6 +155,7 @@ def test_a_batch_of_one_and_a_split_of_one_class():
     evaluation = run_engine(Interpretability(["all"], memory_budget=EIGHT), built("ProtoPNet"), data, 1)
     undefined = {key for key, entry in evaluation.metrics.items() if not math.isfinite(entry["value"])}
     others = {"contrastivity/afd_inter", "contrastivity/apd_inter", "alignment/stability_nonempty"}
+    others |= {*FEW_IMAGES, "alignment/purity"}
     assert undefined - {*FAMILIES["concepts"].keys, *FAMILIES["funnybirds"].keys} <= others
     assert evaluation.metrics["general/accuracy"]["n"] == 1
 
@@ -215,6 +222,34 @@ def test_the_attack_is_of_some_images():
         assert str(some.metrics[key]) == str(expected.metrics[key]), key
     assert all("sanity/deletion" not in row for row in some.images.values())
     assert all("sanity/deletion" in row for row in alone.images.values())
+
+
+def test_metrics_that_need_many_images_get_the_whole_split():
+    """Whatever the limit, and images beyond it are not explained."""
+    whole = ["alignment/consistency", "alignment/stability", "alignment/purity", "alignment/parts_covered"]
+    drawn, explained = ["general/accuracy", "complexity/iord"], []
+
+    class Counted(Upsample):
+        def attribute(self, model, images, targets, **more):
+            explained.append(len(images))
+            return super().attribute(model, images, targets, **more)
+
+    def measured(keys, limit):
+        data = tiny_birds(test_size=40)
+        data.configure_loaders(limit=limit)
+        engine = Interpretability(keys, explainer=Counted(), memory_budget=EIGHT)
+        return run_engine(engine, built("ProtoPNet"), data)
+
+    some = measured([*drawn, *whole], 8)
+    assert sum(explained) == 8
+    assert some.protocol["whole_split"] == whole
+    alone, every = measured(drawn, 8), measured(whole, None)
+    assert "whole_split" not in alone.protocol | every.protocol
+    assert str(some.metrics) == str(alone.metrics | every.metrics)
+    assert some.images == alone.images
+    assert every.metrics["alignment/consistency"]["images_per_unit"] == 5
+    assert math.isfinite(every.metrics["alignment/consistency"]["lift_over_random_peak_low"])
+    assert str(measured(whole, 40).metrics) == str(every.metrics)  # nothing is left out
 
 
 def test_a_last_layer_of_zeros_is_reported_whatever_the_suite():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from protometry.callbacks.evaluation.clean_view import Clean, Setting, owned_units, scaled
+from protometry.callbacks.evaluation.clean_view import RANDOM_PEAK_SEED, Clean, Setting, owned_units, scaled
 from protometry.callbacks.evaluation.sanity_views import SHIFT_SEED
 from protometry.callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from protometry.callbacks.forward.observer import Observer
@@ -81,6 +81,19 @@ def test_owned_units_and_patches(record, batch):
             assert torch.equal(record.owned_peaks[image, slot], expected)
     cell = kernels.peak_cells(record.outputs.all_maps[1, 7])
     assert torch.equal(record.unit_boxes[1, 7], kernels.patch_boxes(cell, (4, 4), SIZE, patch=5))
+
+
+def test_random_peaks_are_a_function_of_seed_image_and_unit(record, model, batch):
+    ids, seed = batch["sample_key"], RANDOM_PEAK_SEED
+    cells = kernels.random_cells(ids, record.owned_ids, (4, 4), seed)
+    assert torch.equal(record.random_peaks, cells * 8 + 3)  # a cell of 8 pixels
+    corners = record.random_boxes[torch.arange(5)[:, None], record.owned_ids, :2]
+    assert torch.equal(corners, kernels.patch_boxes(cells, (4, 4), SIZE, patch=5)[..., :2])
+    draws = [record.random_peaks, *(view.perturbed_random_peaks for view in VIEWS["stability"](record))]
+    assert len({tuple(draw.flatten().tolist()) for draw in draws}) == 4
+    many = kernels.random_cells(torch.arange(4000), torch.zeros(4000, 1, dtype=torch.int64), (2, 3), 1)
+    counts = torch.bincount(many[:, 0] @ torch.tensor([1, 3]), minlength=6)
+    assert (counts - 4000 / 6).abs().max() < 5 * (4000 / 6) ** 0.5
 
 
 def test_fields_are_computed_once(record):

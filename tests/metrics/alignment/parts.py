@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
+
+from tests.metrics.tester import MetricTests, mean, same, updated
 
 UNITS, PARTS, SIZE, HALF = 6, 3, (40, 56), 6
 
@@ -27,7 +30,45 @@ def owned_record():
     peaks, perturbed = (torch.minimum((near + shift).clamp(min=0), highest) for shift in shifts)
     owned = torch.randint(0, 2, (13, 1), generator=generator) * 2 + torch.arange(2)
     owned[5, 1] = -1
-    return {"owned_ids": owned, "owned_peaks": peaks, "perturbed_owned_peaks": perturbed} | record
+    random = (torch.rand(2, 13, 2, 2, generator=generator) * (highest + 1)).long()
+    of_units = {"owned_ids": owned, "owned_peaks": peaks, "perturbed_owned_peaks": perturbed}
+    return of_units | {"random_peaks": random[0], "perturbed_random_peaks": random[1]} | record
+
+
+def clean_record():
+    """What metrics of the clean image read of it."""
+    return {name: value for name, value in owned_record().items() if not name.startswith("perturbed_")}
+
+
+class AgainstRandomPeaksTests(MetricTests):
+    """Tests of every metric with this control; a test file says what stands for what, and counts images of units."""
+
+    control = (("random_peaks", "owned_peaks"), ("perturbed_random_peaks", "perturbed_owned_peaks"))
+
+    def images(self, record):
+        """Images of each unit on which a part is visible."""
+        seen = [0] * UNITS
+        for image, _, unit in slots(record):
+            seen[unit] += bool(record["part_visible"][image].any())
+        return seen
+
+    def test_the_control_is_the_metric_of_random_peaks(self, case):
+        random = case.record | {to: case.record[name] for name, to in self.control if name in case.record}
+        metric = updated(case.build(), case.record)
+        values, controls = metric.values(), metric.control_values()
+        assert same(mean(controls.tolist()), case.oracle(random))
+        summary, lifts = metric.summary(), (values - controls).tolist()
+        assert same(summary["lift_over_random_peak"], mean(lifts))
+        assert same(summary["random_peak"], mean((controls + 0 * values).tolist()))
+        low, high = (summary[f"lift_over_random_peak_{end}"] for end in ("low", "high"))
+        differ = len({lift for lift in lifts if not math.isnan(lift)}) > 1  # else a count has no interval
+        assert low <= mean(lifts) <= high or not differ
+        images = [count for count in self.images(case.record) if count]
+        assert summary["images_per_unit"] == pytest.approx(sum(images) / len(images))
+        without = {name: value for name, value in case.record.items() if "random" not in name}
+        alone = updated(updated(case.build(), case.record, 5), without).summary()
+        assert "images_per_unit" in alone
+        assert not any("random_peak" in name for name in alone)
 
 
 def found(record, peaks, image, slot):

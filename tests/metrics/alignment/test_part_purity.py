@@ -7,8 +7,8 @@ import torch
 
 from protometry.metrics import PartPurity
 from protometry.metrics.alignment.part_purity import top_images
-from tests.metrics.alignment.parts import PARTS, UNITS, parts_record
-from tests.metrics.tester import NAN, Case, MetricTests, mean, rows, updated
+from tests.metrics.alignment.parts import PARTS, UNITS, AgainstRandomPeaksTests, parts_record
+from tests.metrics.tester import NAN, Case, mean, rows, updated
 
 GROUPS = [[0, 2], [1]]
 ACTIVE = torch.tensor([True, True, True, False, True, True])
@@ -24,9 +24,11 @@ def purity_record():
     ids[7] = ids[1]  # one image twice
     for name in ("part_locations", "part_visible"):
         record[name][7] = record[name][1]
-    corners[7], scores[7] = corners[1], scores[1]
-    boxes = torch.cat([corners, corners + 15], dim=2)
-    return {"scores": scores, "unit_boxes": boxes, "sample_ids": ids} | record
+    random = torch.randint(0, 30, (13, UNITS, 2), generator=generator)
+    for values in (corners, scores, random):
+        values[7] = values[1]
+    boxes, random = (torch.cat([first, first + 15], dim=2) for first in (corners, random))
+    return {"scores": scores, "unit_boxes": boxes, "random_boxes": random, "sample_ids": ids} | record
 
 
 def slow_purity(record, least=1, k=4):
@@ -70,7 +72,12 @@ def purity_case(inside, visible, scores=None):
     }
 
 
-class TestPartPurity(MetricTests):
+class TestPartPurity(AgainstRandomPeaksTests):
+    control = (("random_boxes", "unit_boxes"),)
+
+    def images(self, record):
+        return (record["scores"].isfinite() & ACTIVE).sum(dim=0).tolist()
+
     # 2 scores that are not finite are left out
     cases: ClassVar = {
         f"part_purity_{least}": Case(
@@ -94,6 +101,8 @@ class TestPartPurity(MetricTests):
         assert updated(PartPurity(1, 1, k=1), record).compute() == 1
         assert updated(PartPurity(1, 1, k=2), record).compute() == 0.5
         assert updated(PartPurity(1, 1, k=3), record, 1).compute() == pytest.approx(2 / 3)
+        values = [updated(PartPurity(1, 1, k=1, least_images=n), record).values().tolist() for n in (4, 5)]
+        assert str(values) == "[[1.0], [nan]]"
         # equal scores: the smaller sample id, that is the later image here
         record = purity_case([[0], [0], [1]], [[1]] * 3)
         assert updated(PartPurity(1, 1, k=1), record).compute() == 1

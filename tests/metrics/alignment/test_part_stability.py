@@ -4,8 +4,18 @@ import pytest
 import torch
 
 from protometry.metrics import PartStability
-from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, images_of, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, check_undefined, mean, updated
+from tests.metrics.alignment.parts import (
+    HALF,
+    PARTS,
+    SIZE,
+    UNITS,
+    AgainstRandomPeaksTests,
+    found,
+    images_of,
+    owned_record,
+    slots,
+)
+from tests.metrics.tester import Case, check_undefined, mean, updated
 
 RECORD = owned_record()
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}  # 25 owned slots are then left out
@@ -31,11 +41,14 @@ def build_nonempty():
     return PartStability(UNITS, SIZE, HALF, nonempty_only=True)
 
 
-class TestPartStability(MetricTests):
+class TestPartStability(AgainstRandomPeaksTests):
     cases: ClassVar = {
         "stability": Case(build_stability, RECORD, slow_stability(False), HIDDEN, UNITS + 25),
         "stability_nonempty": Case(build_nonempty, RECORD, slow_stability(True), HIDDEN, UNITS + 25),
     }
+
+    def images(self, record):
+        return [count / 3 for count in super().images(record)]  # each is seen under three draws
 
     def test_hand_case(self):
         # four images; in one the noise moves the peak off the part

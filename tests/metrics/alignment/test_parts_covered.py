@@ -3,10 +3,10 @@ from typing import ClassVar
 import torch
 
 from protometry.metrics import PartsCovered
-from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, found, owned_record, slots
-from tests.metrics.tester import Case, MetricTests, mean, updated
+from tests.metrics.alignment.parts import HALF, PARTS, SIZE, UNITS, AgainstRandomPeaksTests, clean_record, found, slots
+from tests.metrics.tester import Case, mean, updated
 
-RECORD = {name: value for name, value in owned_record().items() if name != "perturbed_owned_peaks"}
+RECORD = clean_record()
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}
 OWNER = torch.zeros(UNITS, 4, dtype=torch.bool)
 OWNER[[0, 1, 1, 2, 3, 4], [0, 0, 1, 1, 1, 2]] = True  # a shared unit, a class that is never shown, one without units
@@ -34,7 +34,7 @@ def slow_parts_covered(groups):
     return oracle
 
 
-class TestPartsCovered(MetricTests):
+class TestPartsCovered(AgainstRandomPeaksTests):
     cases: ClassVar = {
         name: Case(
             lambda groups=groups: PartsCovered(OWNER, PARTS, SIZE, HALF, groups),
@@ -61,3 +61,5 @@ class TestPartsCovered(MetricTests):
         assert updated(PartsCovered(owner, 3, groups=[[0, 1], [2]]), record).compute() == 2
         away = record | {"owned_peaks": record["owned_peaks"] + 100}
         assert updated(PartsCovered(owner, 3), away).compute() == 0  # near no part: none covered, and not undefined
+        values = [updated(PartsCovered(owner, 3, least_images=n), record).values().tolist() for n in (8, 9)]
+        assert str(values) == "[[3.0], [nan]]"
