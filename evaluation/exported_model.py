@@ -12,7 +12,7 @@ from protometry.callbacks.run.training_record import recorded_training
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.photos.one_photo import Framing
 from protometry.datamodules.sample import ClassTables
-from protometry.evaluation.model_card import model_card, with_results
+from protometry.evaluation.model_card import model_card
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
 from protometry.lightning_modules.contract import InterpretableModel
@@ -80,8 +80,8 @@ def _write(
         "accuracy": _accuracy(result),
     }
     write_exported(folder, model.state_dict(), facts)
-    card = model_card(model, facts, training or {}, result.dataset if result else explained.datamodule.dataset_name)
-    (folder / CARD).write_text(with_results(card, result), "utf-8")
+    data = result.dataset if result else explained.datamodule.dataset_name
+    (folder / CARD).write_text(model_card(model, facts, training or {}, data, result), "utf-8")
 
 
 def _class_path(kind: type) -> str:

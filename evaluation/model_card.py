@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from protometry.command_line.messages import counted
 from protometry.lightning_modules.contract import InterpretableModel
-from protometry.reports.markdown import interval, lines, number, printed_unit
+from protometry.reports.markdown import code, interval, lines, number, printed_unit
 
 if TYPE_CHECKING:
     from protometry.reports.results.metrics_json import Result
@@ -18,17 +18,21 @@ ADDRESS = "hf://OWNER/NAME"  # until the model has one
 _SOURCE = re.compile(r"Source: (.+?\d{4}\)?)", re.DOTALL)
 
 
-def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Mapping[str, Any], data: str) -> str:
-    """The text of ``README.md``, without its results.
+def model_card(
+    model: InterpretableModel, facts: Mapping[str, Any], training: Mapping[str, Any], data: str, result: Result | None
+) -> str:
+    """The text of ``README.md``; names of data, classes and networks stand in it as code.
 
     Args:
         model: that is exported.
         facts: the description of the exported model.
         training: what ``metrics.json`` says of it.
         data: name of the data set.
+        result: of its evaluation, if there is one.
     """
     kind, (height, width) = type(model).__name__, facts["image_size"]
-    backbone = (facts["model"]["init_args"].get("backbone") or {"name": "sketch"}).get("name", "of its own")
+    named = (facts["model"]["init_args"].get("backbone") or {"name": "sketch"}).get("name")
+    backbone = "of its own" if named is None else code(str(named))
     units = int(model.units().active.sum())
     header = [
         "---",
@@ -43,11 +47,11 @@ def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Ma
         [
             *header,
             "",
-            f"# {kind} on {data}",
+            f"# {kind} on {code(data)}",
             "",
             f"An image classifier whose decisions can be looked at: a {kind}{source} with the backbone {backbone}, "
             f"{counted(units, model.units().kind)} and {len(facts['class_names'])} classes, trained with Protometry on "
-            f"{data} at {height}×{width} pixels.",
+            f"{code(data)} at {height}×{width} pixels.",
             "",
             "```python",
             "import protometry",
@@ -57,11 +61,11 @@ def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Ma
             "answer.prediction, answer.probability, answer.picture()",
             "```",
             "",
-            f"Classes: {', '.join(facts['class_names'])}.",
+            f"Classes: {', '.join(map(code, facts['class_names']))}.",
             "",
             "## Results",
             "",
-            "RESULTS",
+            *_results(result),
             "",
             "## Training",
             "",
@@ -77,17 +81,17 @@ def model_card(model: InterpretableModel, facts: Mapping[str, Any], training: Ma
     )
 
 
-def with_results(card: str, result: Result | None) -> str:
-    """The card with the metrics of an evaluation and their 95 % intervals, or saying that there is none."""
+def _results(result: Result | None) -> list[str]:
+    """The metrics of an evaluation with their 95 % intervals, or that there is none."""
     if result is None:
-        return card.replace("RESULTS", "Exported without an evaluation.")
+        return ["Exported without an evaluation."]
     rows = []
     for key, entry in result.metrics.items():
         bounds = interval(entry.ci95[0], entry.ci95[1], entry.unit)
         rows.append([key, printed_unit(entry.unit), number(entry.value, entry.unit), bounds, str(entry.n)])
     explained = f"; explained by {result.explainer}" if result.explainer else ""
-    said = f"On the {result.split} split of {result.dataset}, {result.checkpoint}{explained}."
-    return card.replace("RESULTS", "\n".join([said, "", *lines(["metric", "unit", "value", "95 %", "n"], rows)]))
+    said = f"On the {result.split} split of {code(result.dataset)}, {code(result.checkpoint)}{explained}."
+    return [said, "", *lines(["metric", "unit", "value", "95 %", "n"], rows)]
 
 
 def _source(kind: type) -> str | None:
@@ -100,7 +104,7 @@ def _source(kind: type) -> str | None:
 
 def _training(training: Mapping[str, Any]) -> list[str]:
     """Epochs of every phase, and the settings as JSON."""
-    epochs = [f"{name} {count}" for name, count in (training.get("epochs") or {}).items()]
+    epochs = [f"{code(name)} {count}" for name, count in (training.get("epochs") or {}).items()]
     settings = {name: value for name, value in training.items() if name in ("model", "batch_size", "precision", "code")}
     if not training:
         return ["Exported from Python, without a record of the training."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 ROUNDING = 1e-12  # smaller values are 0
@@ -73,6 +74,18 @@ def printed_unit(unit: str) -> str:
         ('%', 'bits')
     """
     return "%" if unit == "fraction" else unit
+
+
+def code(name: str) -> str:
+    r"""A name of someone else's on one line in a code span, in which nothing is markup, a link or a mention.
+
+    Example:
+        >>> code("a wren"), code("x\n## Results"), code("`<b>`")
+        ('`a wren`', '`x ## Results`', '`` `<b>` ``')
+    """
+    line = " ".join(name.split())
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    return f"{fence} {line} {fence}" if len(fence) > 1 else f"{fence}{line or ' '}{fence}"
 
 
 def lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:

@@ -14,6 +14,7 @@ from protometry import PhotoExplainer, export
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.one_photo import read_photo
 from protometry.evaluation.__main__ import main
+from protometry.evaluation.model_card import model_card
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.lightning_modules import load_model
 from protometry.reports.explained_model import ExplainedModel
@@ -92,6 +93,17 @@ def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
     said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
     with pytest.raises(ValueError, match=said[damage]):
         explained(model, photo, tmp_path / "actual")
+
+
+def test_names_are_no_markup_on_the_model_card():
+    """Code spans hold no headings, links or mentions; their fences are longer than what the names hold."""
+    model = MODELS["ProtoPNet"](num_classes=2, image_size=(32, 32)).eval()
+    names = ["wren\n\n## Results\n\n[98 %](https://a.example) @owner", "a ``` b", "RESULTS"]
+    facts = {"class_names": names, "image_size": (32, 32), "model": {"init_args": {}}, "version": None}
+    card = model_card(model, facts, {}, "birds\n# <img src=x>", None)
+    assert "\nClasses: `wren ## Results [98 %](https://a.example) @owner`, ```` a ``` b ````, `RESULTS`.\n" in card
+    assert card.count("\n## Results") == card.count("\nExported without an evaluation.") == 1
+    assert "\n# ProtoPNet on `birds # <img src=x>`\n" in card
 
 
 def test_a_model_that_was_not_trained_by_a_run(photo, tmp_path):
