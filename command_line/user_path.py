@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -45,6 +46,18 @@ def expand_paths(settings: Any) -> Any:
     elif type(settings) in (list, tuple):
         return type(settings)(map(expand_paths, settings))
     return settings
+
+
+def regular(path: Path) -> Path:
+    """The path itself if it is a regular file; a pipe or a device could be read for ever.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is something else, without the path.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is a folder, a pipe or a device")
+    return path
 
 
 def shown(path: str | Path) -> str:

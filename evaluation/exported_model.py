@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from protometry.callbacks.run.training_record import recorded_training
+from protometry.command_line.first_look import MODEL_FILE
+from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.photos.one_photo import Framing
 from protometry.datamodules.sample import ClassTables
@@ -18,7 +20,14 @@ from protometry.explanations.choice import description
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.reports.explained_model import ExplainedModel
 from protometry.reports.stored_sources import StoredSources, write_sources
-from protometry.run_folder.model_folder import CARD, new_folder, read_description, write_exported
+from protometry.run_folder.model_folder import (
+    CARD,
+    REMEDY,
+    ModelDescription,
+    new_folder,
+    read_description,
+    write_exported,
+)
 
 if TYPE_CHECKING:
     from protometry.evaluation.trained_model import TrainedModel
@@ -146,14 +155,29 @@ def explained_of(
     """An exported model, for pages and pictures of photos.
 
     Raises:
-        ValueError: if the explainer is not the one that drew the boxes of the exported photos.
+        ValueError: if the explainer is not the one that drew the boxes of the exported photos, or photos of units are
+            missing.
     """
     described, data = read_description(folder), data_of(folder)
+    _check_sources(described, model, folder)
     chosen = choose_explainer(explainer, model)
     if described.sources is not None and description(chosen) != described.explainer:
         raise ValueError(
             f"Expected argument `explainer` to be {described.explainer}, which drew the boxes of the photos in "
             f"{folder}, but got {description(chosen)}. Leave it out, or explain from the checkpoint of the run."
         )
-    sources = StoredSources(folder, described.sources, described.similarities, size)
+    sources = StoredSources(folder, described, size)
     return ExplainedModel(model, data, chosen, size, described.class_names, sources=sources)
+
+
+def _check_sources(described: ModelDescription, model: InterpretableModel, folder: Path) -> None:
+    """Refuse a description whose photos stand for other units than the active ones."""
+    units = model.units()
+    expected = None if units.kind == "class" else units.active.nonzero().flatten().tolist()
+    stored = None if described.sources is None else sorted(source.unit for source in described.sources)
+    if stored != expected:
+        wanted, got = ("none" if each is None else counted(len(each), "unit") for each in (expected, stored))
+        raise ValueError(
+            f"Expected `sources` in {folder / MODEL_FILE} to be those of the active units, {wanted}, each once, but "
+            f"got {got}. {REMEDY}"
+        )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from protometry.command_line.first_look import MODEL_FILE, is_model_folder
 from protometry.lightning_modules.interpretable import InterpretableModule
@@ -13,6 +16,8 @@ from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.hub import model_path
 from protometry.run_folder.model_folder import read_exported
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
+
+_TIMES, _FEWEST = 4, 2**24  # elements of a new tensor, of all stored ones and of small models
 
 
 def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes: Any) -> InterpretableModule:
@@ -50,14 +55,35 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
     backbone = (stored | changes).get("backbone")
     if isinstance(backbone, dict):
         changes["backbone"] = {**backbone, "weights": None}
-    model = made_as_stored(kind, stored, path, **changes)
     state = checkpoint["state_dict"]
+    with _Bounded(state):
+        model = made_as_stored(kind, stored, path, **changes)
     state.update((name, buffer) for name, buffer in model.named_buffers() if name in changes)
     try:
         model.load_state_dict(state)
     except ValueError as error:
         raise ValueError(f"{error} This is {path}.") from error
     return model.eval()
+
+
+class _Bounded(TorchDispatchMode):
+    """Refuses to make tensors that are far larger than all stored ones, before they take memory and time."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__()
+        stored = sum(value.numel() for value in state.values() if isinstance(value, Tensor))
+        self.most = max(_TIMES * stored, _FEWEST)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, after a look at the shape of what it makes."""
+        options = kwargs or {}
+        if "device" in options and not any(isinstance(each, Tensor) for each in args):
+            made = function(*args, **options | {"device": "meta"})
+            if made.numel() > self.most:
+                raise ValueError(
+                    f"they ask for tensors of {tuple(made.shape)}, far more than the weights that are stored"
+                )
+        return function(*args, **options)
 
 
 def _arguments(kind: type) -> set[str]:

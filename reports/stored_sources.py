@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from protometry.datamodules.photos.files import open_image
 from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import Box, png
 from protometry.reports.unit_sources import Source, UnitSources
-from protometry.run_folder.model_folder import PHOTOS, REMEDY, StoredSource
+from protometry.run_folder.model_folder import PHOTOS, REMEDY, ModelDescription
 
 
 def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | None:
@@ -48,17 +48,14 @@ class StoredSources:
 
     Args:
         folder: of the exported model.
-        stored: what it says of them; None where no photos stand for units.
-        similarities: the highest similarity of each of some training images; None where scores are none.
+        described: what it says of them.
         size: longer side of the pictures in pixels.
     """
 
-    def __init__(
-        self, folder: Path, stored: Sequence[StoredSource] | None, similarities: Sequence[float] | None, size: int
-    ) -> None:
-        self.folder, self.size, self.there = folder, size, stored is not None
-        self.stored = {each.unit: each for each in stored or ()}
-        self.similarities = similarities
+    def __init__(self, folder: Path, described: ModelDescription, size: int) -> None:
+        self.folder, self.size, self.there = folder, size, described.sources is not None
+        self.stored = {each.unit: each for each in described.sources or ()}
+        self.similarities, self.image_size = described.similarities, tuple(described.image_size)
         self._drawn = lru_cache(_KEPT)(self._draw)
 
     @cached_property
@@ -78,7 +75,9 @@ class StoredSources:
         stored = self.stored[unit]
         file = self.folder / PHOTOS / stored.photo
         try:
-            with Image.open(file, formats=["PNG"]) as photo:
+            with open_image(file) as photo:
+                if (photo.height, photo.width) != self.image_size:
+                    raise ValueError(f"its {photo.height}x{photo.width} pixels are not those of {self.image_size}")
                 box = _edges(stored.box) if stored.box else None
                 view = BoxView(photo.convert("RGB"), box, self.size, parts=tuple(map(_edges, stored.parts)))
         except (OSError, SyntaxError, ValueError) as error:

@@ -18,23 +18,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from protometry.command_line.first_look import MODEL_FILE
 from protometry.command_line.former_names import with_current_names
+from protometry.command_line.user_path import regular
+from protometry.run_folder.checkpoint_schema import is_bounded
 from protometry.run_folder.schema import Record, check_content, read_json
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
 REMEDY = "Export the model again."
+LARGEST = 32_000_000  # bytes of the description; 10,000 units take 5 MB
 Pixel = Annotated[int, Field(ge=0)]
+Side = Annotated[int, Field(ge=1, le=4096)]
+Name = Annotated[str, Field(max_length=1000)]
 BoxEdges = Annotated[list[Pixel], Field(min_length=4, max_length=4)]
 
 
 class ModelClass(Record):
     """The class of the model and its arguments; pretrained weights among them are not read."""
 
-    class_path: str
+    class_path: Name
     init_args: dict[str, Any]
 
 
@@ -55,12 +60,12 @@ class StoredSource(Record):
     unit: Pixel
     photo: Annotated[str, Field(pattern=r"^[\w-]+\.png$")]
     box: BoxEdges | None
-    parts: list[BoxEdges] = Field(default_factory=list)
+    parts: Annotated[list[BoxEdges], Field(max_length=100)] = Field(default_factory=list)
     crop: BoxEdges | None
-    sample_id: str
-    class_name: str
-    part: str | None
-    origin: str
+    sample_id: Name
+    class_name: Name
+    part: Name | None
+    origin: Name
     stale: bool
 
 
@@ -68,9 +73,9 @@ class Accuracy(Record):
     """Of the preferred evaluation of the checkpoint: a fraction, its 95 % interval and the number of images."""
 
     value: float | None
-    ci95: list[float | None]
-    n: int
-    split: str
+    ci95: Annotated[list[float | None], Field(min_length=2, max_length=2)]
+    n: Pixel
+    split: Name
 
 
 class ModelDescription(Record):
@@ -90,21 +95,37 @@ class ModelDescription(Record):
     """
 
     format: Annotated[Literal[1], Field(alias="schema")]
-    version: str | None
+    version: Name | None
     model: ModelClass
     state: dict[str, dict[str, Any]]
-    class_names: Annotated[list[str], Field(min_length=2)]
+    class_names: Annotated[list[Name], Field(min_length=2)]
     decision_threshold: float | None
-    image_size: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
-    geometry: str
-    variant: str
-    crop: str
-    concept_names: list[str]
-    part_names: list[str]
-    explainer: str
-    similarities: list[float] | None
+    image_size: Annotated[list[Side], Field(min_length=2, max_length=2)]
+    geometry: Name
+    variant: Name
+    crop: Literal["none", "box"]
+    concept_names: list[Name]
+    part_names: list[Name]
+    explainer: Name
+    similarities: Annotated[list[float], Field(max_length=1000)] | None
     sources: list[StoredSource] | None
     accuracy: Accuracy | None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ModelDescription:
+        """Refuse lists that contradict the arguments of the model, and boxes that leave its images."""
+        arguments, (height, width) = self.model.init_args, self.image_size
+        for name, actual in (("num_classes", len(self.class_names)), ("image_size", self.image_size)):
+            if (stated := arguments.get(name, actual)) != actual:
+                listed = "the number of `class_names`" if name == "num_classes" else "`image_size`"
+                raise ValueError(f"`model.init_args.{name}` is {stated!r:.60} and {listed} {actual}")
+        for source in self.sources or ():
+            for x0, y0, x1, y1 in filter(None, (source.box, source.crop, *source.parts)):
+                if not (x0 <= x1 < width and y0 <= y1 < height):
+                    raise ValueError(
+                        f"a box of unit {source.unit}, {x0} {y0} {x1} {y1}, is none in an image of {height}x{width}"
+                    )
+        return self
 
 
 def read_description(folder: Path) -> ModelDescription:
@@ -114,7 +135,9 @@ def read_description(folder: Path) -> ModelDescription:
         FileNotFoundError: if there is no such folder.
         ValueError: if its content is damaged, or of another version.
     """
-    content = read_json(folder / MODEL_FILE, REMEDY)
+    content = read_json(folder / MODEL_FILE, REMEDY, LARGEST)
+    if not (isinstance(content, dict) and is_bounded(content)):
+        raise ValueError(f"Expected {folder / MODEL_FILE} to describe a model, but got other content. {REMEDY}")
     described: ModelDescription = check_content(ModelDescription, content, folder / MODEL_FILE, REMEDY)
     return described
 
@@ -131,8 +154,8 @@ def read_exported(folder: Path) -> dict[str, Any]:
 
     described = read_description(folder)
     try:
-        state: dict[str, Any] = {**load_file(folder / WEIGHTS), **described.state}
-    except SafetensorError as error:
+        state: dict[str, Any] = {**load_file(regular(folder / WEIGHTS)), **described.state}
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {error}. {REMEDY}") from error
     stored = {"_class_path": described.model.class_path, **described.model.init_args}
     return {"state_dict": state, "hyper_parameters": with_current_names(stored)}

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from protometry.command_line.user_path import regular
+
 SHOWN = 3  # mistakes of a line
 
 
@@ -57,16 +59,26 @@ def _described(error: Any) -> str:
     return f"{f'`{place}`: ' if place else ''}{said}, got {error['input']!r:.60}"
 
 
-def read_json(file: Path, remedy: str) -> Any:
+def read_json(file: Path, remedy: str, most: int | None = None) -> Any:
     """The content of a file of strict JSON, which has neither NaN nor infinity and every key once.
+
+    Args:
+        file: a regular file.
+        remedy: what to do if it is damaged, a sentence.
+        most: bytes of the file; any number by default.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not strict JSON.
+        ValueError: if it is not strict JSON, or larger.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
+        if most is not None and (size := regular(file).stat().st_size) > most:
+            raise ValueError(f"its {size:,} bytes are more than {most:,}")
+        text = regular(file).read_text(encoding="utf-8-sig")
+        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # refuses one half of a surrogate pair
+        return content
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {file} to hold strict JSON, but {error}. {remedy}") from error
 

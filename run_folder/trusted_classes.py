@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from protometry.command_line.parser import StrictParser
 from protometry.run_folder.layout import folder_of_run, is_run
 
 PROJECT = "protometry"
+IMPORT_PATH = re.compile(r"[^.]{0,100}(\.[^.]{1,100}){0,19}")  # a package of thousands of parts exhausts the stack
 Kind = TypeVar("Kind")
 
 
@@ -109,6 +111,11 @@ def foreign_packages(arguments: Any) -> list[str]:
 
 
 def _refuse_untrusted(class_path: str, checkpoint: Path, allow_classes: Sequence[str]) -> None:
+    if not IMPORT_PATH.fullmatch(class_path):
+        raise ValueError(
+            f"Expected {checkpoint} to name classes by at most 20 names of at most 100 letters with dots between them, "
+            f"but got {class_path[:60]!r} …"
+        )
     module = class_path.rpartition(".")[0]
     top = class_path.split(".")[0]
     if top == PROJECT:

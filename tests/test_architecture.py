@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "callbacks.forward "  # images that were evaluated are shown again in forwards of the same size, bit for bit
     "callbacks.evaluation.predictions "
     "datamodules.transforms.placement "  # boxes are said in pixels of the photo
+    "datamodules.photos.files.open_image "  # of the folders of strangers, too
     "datamodules.photos.cache",  # what a model says of training images is remembered there
     "studies": "explanations metrics.functional lightning_modules.contract lightning_modules.load_model "
     "datamodules.sample datamodules.load_datamodule datamodules.load reports command_line "

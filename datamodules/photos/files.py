@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import struct
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
 
-from protometry.command_line.user_path import user_path
+from protometry.command_line.user_path import regular, user_path
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
 
@@ -88,18 +87,6 @@ def read_text(path: Path, remedy: str = "Unpack it again.") -> str:
         return regular(path).read_text(encoding="utf-8-sig")
     except ValueError as error:
         raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). {remedy}") from error
-
-
-def regular(path: Path) -> Path:
-    """The path itself if it is a regular file; a pipe or a device could be read for ever.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is something else, without the path.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is a folder, a pipe or a device")
-    return path
 
 
 def open_image(path: Path | BytesIO, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:

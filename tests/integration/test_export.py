@@ -75,7 +75,7 @@ def test_a_run_is_exported_and_explained_without_its_data(run_copy, photo, tmp_p
         main([str(run_copy), "--out", str(model)])
 
 
-@pytest.mark.parametrize("damage", ["cut", "photo", "key", "class"])
+@pytest.mark.parametrize("damage", ["cut", "photo", "key", "class", "units", "sizes"])
 def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
     model = tmp_path / "model"
     main([str(saved("ProtoPNet", tiny_birds(), tmp_path / "x.ckpt")), "--out", str(model)])
@@ -87,10 +87,15 @@ def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
             each.write_bytes(b"")
     elif damage == "key":
         described["sources"][0]["photo"] = "../../secret.png"
+    elif damage == "units":
+        described["sources"].pop()
+    elif damage == "sizes":
+        described["model"]["init_args"]["prototypes_per_class"] = 10**9
     else:
         described["model"]["class_path"] = "os.System"
     file.write_text(json.dumps(described))
     said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
+    said |= {"units": "the active units, 16 units, each once, but got 15", "sizes": r"tensors of \(8000000000, 8\)"}
     with pytest.raises(ValueError, match=said[damage]):
         explained(model, photo, tmp_path / "actual")
 

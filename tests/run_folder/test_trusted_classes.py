@@ -40,6 +40,8 @@ def planted(tmp_path, monkeypatch):
         ({"_class_path": f"{OWN}.Mine"}, ("protometry_ow", "protometry_own.other"), f"but it names '{OWN}.Mine'"),
         ({"_class_path": "os.system"}, (), "names 'os.system'"),
         ({"_class_path": "Mine"}, (), "names 'Mine'"),
+        ({"norm": {"class_path": "protometry" + ".a" * 20}}, (), "at most 20 names of at most 100 letters"),
+        ({"norm": {"class_path": "protometry." + "a" * 101}}, (), "at most 20 names of at most 100 letters"),
         ({"backbone": {"init_args": {"norm": [{"class_path": f"{OWN}.Mine"}]}}}, (), f"names '{OWN}.Mine'"),
         ({"_class_path": f"{RUNS}.Mine"}, ("protometry_runs",), r"outside the folders of runs, but .*first/"),
         ({"data": {"class_path": f"{RUNS}.Mine"}}, ("protometry_runs",), r"outside the folders of runs, but .*first/"),
