@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-import yaml
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from protometry.command_line.former_names import with_current_names
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import expand_paths, user_path
+from protometry.command_line.yaml_files import read_yaml
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.image_folder import ImageFolder, folder_name
 from protometry.datamodules.image_folder.annotations import has_split
@@ -80,11 +79,9 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
     """
     config = user_path(config)
     try:
-        content = expand_paths(with_current_names(yaml.safe_load(config.read_text(encoding="utf-8"))))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ValueError(
-            f"Expected {config} to be a yaml file as in configs/data, but {' '.join(str(error).split())}."
-        ) from error
+        content = expand_paths(read_yaml(config))
+    except OSError as error:
+        raise ValueError(f"Expected {config} to be a yaml file as in configs/data, but {error}.") from error
     described = content.get("data") if isinstance(content, dict) else None
     if not (isinstance(described, Mapping) and isinstance(described.get("class_path"), str)):
         raise ValueError(

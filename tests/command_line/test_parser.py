@@ -39,6 +39,10 @@ def test_the_shell_sees_one_line(raised, code, said, capsys):
     assert capsys.readouterr().err.startswith(said)
 
 
+BOMB = b"b0: &b0 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]\n"
+BOMB += b"".join(b"b%d: &b%d [%s]\n" % (k, k, b", ".join([b"*b%d" % (k - 1)] * 10)) for k in range(1, 9))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -50,6 +54,9 @@ def test_the_shell_sees_one_line(raised, code, said, capsys):
         (b"&a a: *a\nx: 1\n", "Option 'x' is not accepted"),
         (b"a: 1\nb: &b {c: [*b]}\n", "Expected no anchor to hold a reference to itself, but one does in FILE, line 2,"),
         (b"a: .inf\n", "Expected finite numbers only, but got inf as `a`"),
+        (BOMB, "Expected at most 100,000 values, repeated ones counted, but got more in FILE, line 5, column 5"),
+        (BOMB + b"? *b8\n: 1\n", "Expected at most 100,000 values"),  # as a key
+        (b"a: " + b"[" * 65 + b"]" * 65, "Expected at most 64 levels, but got more in FILE, line 1, column 67"),
     ],
 )
 def test_an_error_in_a_config_names_file_and_line(text, said, tmp_path, capsys):
