@@ -5,21 +5,24 @@ protometry export runs/quickstart --out model/
 python examples/service.py model/ 8000
 curl --data-binary @PHOTO http://127.0.0.1:8000/explain
 
-It answers everyone who reaches the address; put what your users need, such as a login, in front of it.
+It answers everyone who reaches the address; put what your users need, such as a login, in front of it. Names of hosts
+under which it may be reached there follow the port.
 """
 
 import sys
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from protometry import PhotoExplainer
+from protometry.command_line.serving import body_of, listening, server_of
 
-MEGABYTES, MEGAPIXELS = 10, 40  # of a photo
+MEGABYTES, MEGAPIXELS, CONNECTIONS = 10, 40, 32  # of a photo, and how many may be on their way at once
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -72,8 +75,8 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-def make_app(model: str) -> Starlette:
-    """The service of one model, a folder of ``protometry export``."""
+def make_app(model: str, *names: str) -> Starlette:
+    """The service of one model, a folder of ``protometry export``, at this machine and hosts of these names."""
     explainer = PhotoExplainer(model, max_pixels=MEGAPIXELS * 1_000_000)
 
     def answered(photo: bytes, as_page: bool) -> Response:
@@ -84,19 +87,17 @@ def make_app(model: str) -> Starlette:
         return HTMLResponse(answer.page()) if as_page else JSONResponse(answer.json())
 
     async def explain(request: Request) -> Response:
-        photo = b""
-        async for chunk in request.stream():
-            photo += chunk
-            if len(photo) > MEGABYTES * 1_000_000:
-                return PlainTextResponse(f"Expected a photo of at most {MEGABYTES} MB.", 413)
+        photo = await body_of(request, MEGABYTES * 1_000_000)
         return await run_in_threadpool(answered, photo, "text/html" in request.headers.get("accept", ""))
 
     front = Route("/", lambda request: HTMLResponse(PAGE))
-    return Starlette(routes=[front, Route("/explain", explain, methods=["POST"])])
+    named = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", *names], www_redirect=False)
+    return Starlette(routes=[front, Route("/explain", explain, methods=["POST"])], middleware=[named])
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        sys.exit("usage: python examples/service.py MODEL_FOLDER [PORT]")
-    folder, *port = sys.argv[1:]
-    uvicorn.run(make_app(folder), host="127.0.0.1", port=int(port[0]) if port else 8000)
+        sys.exit("usage: python examples/service.py MODEL_FOLDER [PORT [HOST_NAME ...]]")
+    folder, port, *names = sys.argv[1:] if len(sys.argv) > 2 else [sys.argv[1], "8000"]
+    with listening("127.0.0.1", int(port)) as listener:
+        server_of(make_app(folder, *names), CONNECTIONS).run([listener])

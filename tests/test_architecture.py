@@ -53,7 +53,7 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 # package -> third-party packages; packages that are not listed are free
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
-    "command_line": "jsonargparse lightning torch yaml",
+    "command_line": "jsonargparse lightning starlette torch uvicorn yaml",
     "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors torch yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pyarrow pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",

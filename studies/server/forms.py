@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
 from hashlib import sha256
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from protometry.command_line.serving import body_of
 from protometry.studies.questions import Form, form_of
 
 MAX_BODY = 64 * 1024  # bytes
@@ -25,12 +25,12 @@ async def read_form(request: Request) -> Form:
             it is broken.
     """
     origin = request.headers.get("origin", "null")  # so browsers call it where no referrer may be sent, as here
-    foreign = origin != "null" and urlsplit(origin).netloc != request.headers.get("host")
+    foreign = origin != "null" and origin.rpartition("//")[2] != request.headers.get("host")
     if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPException(403)
     if request.headers.get("content-type", "").split(";")[0].strip().lower() != FORM:
         raise HTTPException(415)
-    body = await _body(request.stream())
+    body = await body_of(request, MAX_BODY)
     try:
         fields = parse_qsl(
             body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS, separator="&"
@@ -40,15 +40,6 @@ async def read_form(request: Request) -> Form:
     if any("\0" in name or "\0" in value for name, value in fields):
         raise HTTPException(400)
     return form_of(fields)
-
-
-async def _body(stream: AsyncIterator[bytes]) -> bytes:
-    content = b""
-    async for chunk in stream:
-        content += chunk
-        if len(content) > MAX_BODY:
-            raise HTTPException(413)
-    return content
 
 
 def token_of(secret: str, participant: str, page: str) -> str:

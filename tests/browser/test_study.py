@@ -8,12 +8,11 @@ import time
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 
+from protometry.command_line.serving import listening, server_of
 from protometry.studies.flow import expected
 from protometry.studies.participants import read_database
 from protometry.studies.server.app import make_app
-from protometry.studies.server.serve import _listening
 from protometry.studies.single_file.read import read_folder
 from protometry.studies.single_file.write import write_files
 from protometry.studies.store import open_store
@@ -31,15 +30,14 @@ def served(folder, task, form, **options):
     """A study at an address of its own."""
     places = {"right": 1, "wrong": 1}
     bundle = make_bundle(folder / "study", task, form, size=32, assignment=places, **options)
-    with open_store(folder / "answers.sqlite", bundle) as store, _listening("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(make_app(bundle, store, ["127.0.0.1"]), log_level="warning")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listening],))
+    with open_store(folder / "answers.sqlite", bundle) as store, listening("127.0.0.1", 0) as listener:
+        server = server_of(make_app(bundle, store, ["127.0.0.1"]), 500)
+        thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         while not server.started:
             time.sleep(0.01)
         try:
-            yield bundle, f"http://127.0.0.1:{listening.getsockname()[1]}/"
+            yield bundle, f"http://127.0.0.1:{listener.getsockname()[1]}/"
         finally:
             server.should_exit = True
             thread.join()

@@ -23,7 +23,8 @@ def photo_of(*size):
 def test_photos_are_answered_and_everything_else_is_refused_with_a_sentence(tmp_path):
     main([str(saved("ProtoPNet", tiny_birds(), tmp_path / "x.ckpt")), "--out", str(tmp_path / "model")])
     service = runpy.run_path(str(ROOT / "examples" / "service.py"))
-    client, photo = TestClient(service["make_app"](str(tmp_path / "model"))), photo_of(80, 50)
+    app, photo = service["make_app"](str(tmp_path / "model"), "my.host"), photo_of(80, 50)
+    client = TestClient(app, "http://my.host")
     expected = PhotoExplainer(tmp_path / "model")(photo)
     assert client.post("/explain", content=photo).json() == json.loads(json.dumps(expected.json()))
     page = client.post("/explain", content=photo, headers={"Accept": "text/html"})
@@ -41,3 +42,4 @@ def test_photos_are_answered_and_everything_else_is_refused_with_a_sentence(tmp_
         assert refused.text.startswith("Expected")
         assert said in refused.text
     assert client.get("/explain").status_code == 405
+    assert TestClient(app, "http://other.host").post("/explain", content=photo).status_code == 400

@@ -12,17 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 import httpx
 import pytest
-from uvicorn import Config, Server
 
+from protometry.command_line import serving
+from protometry.command_line.serving import listening, server_of
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
 from protometry.studies.participants import read_database, steps_of
-from protometry.studies.server import serve
 from protometry.studies.simulation.observer import Observer
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.store import Store
@@ -209,22 +209,57 @@ def test_sigterm_leaves_all_answers_in_one_file(tmp_path):
         assert connection.execute("SELECT count(*) FROM participant").fetchone() == (1,)
 
 
-def test_a_slow_connection_is_ended(site, monkeypatch):
-    """Whether nothing comes, half of the headers, or half of a form; a whole request is answered."""
-    monkeypatch.setattr(serve, "REQUEST_SECONDS", 0.5)
-    server = Server(Config(site.app, http=serve.Punctual, ws="none", log_level="error"))
-    head = b"POST /p HTTP/1.1\r\nHost: study.test\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-    with serve._listening("127.0.0.1", 0) as listening:
-        thread = threading.Thread(target=server.run, args=([listening],))
+@contextmanager
+def served(app, connections):
+    """The address of a server, until the end of the block."""
+    server = server_of(app, connections)
+    with listening("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            for sent in (b"", head, head + b"Content-Length: 9\r\n\r\na="):
-                with socket.create_connection(listening.getsockname(), timeout=10) as slow:
-                    slow.sendall(sent)
-                    with suppress(ConnectionResetError):
-                        assert slow.recv(100) == b""
-            url = "http://{}:{}/healthz".format(*listening.getsockname())
-            assert httpx.get(url, headers={"host": "study.test"}).status_code == 200
+            yield listener.getsockname()
         finally:
             server.should_exit = True
             thread.join()
+
+
+HEAD = b"POST /p HTTP/1.1\r\nHost: study.test\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+
+
+def health(address):
+    return httpx.get("http://{}:{}/healthz".format(*address), headers={"host": "study.test"}).status_code
+
+
+def test_a_slow_connection_is_ended(site, monkeypatch):
+    """Whether nothing comes, half of the headers, or half of a form; a whole request is answered."""
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
+    with served(site.app, 500) as address:
+        for sent in (b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\na="):
+            with socket.create_connection(address, timeout=10) as slow:
+                slow.sendall(sent)
+                with suppress(ConnectionResetError):
+                    assert slow.recv(100) == b""
+        assert health(address) == 200
+
+
+def test_connections_above_the_limit_are_ended(site):
+    with served(site.app, 2) as address, ExitStack() as stack:
+        first, second, third = (stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(3))
+        with suppress(ConnectionResetError):
+            assert third.recv(100) == b""
+        second.sendall(b"GET /healthz HTTP/1.1\r\nHost: study.test\r\n\r\n")
+        assert second.recv(100).startswith(b"HTTP/1.1 200")
+        first.close()
+        second.close()
+        assert health(address) == 200
+
+
+def test_what_strangers_drop_or_send_is_not_logged(site, capfd):
+    """Where the log is on the disk of the answers, each line of theirs would take some of it."""
+    odd = b"Origin: http://[\r\nContent-Length: 0\r\n\r\n"
+    with served(site.app, 500) as address:
+        for sent in (HEAD + b"Content-Length: 9\r\n\r\na=", HEAD + odd, b"\x16\x03\x01\r\n\r\n"):
+            with socket.create_connection(address, timeout=10) as dropped:
+                dropped.sendall(sent)
+        assert health(address) == 200
+    assert capfd.readouterr() == ("", "")
