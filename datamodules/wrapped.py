@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import PurePath
 from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
@@ -65,7 +67,7 @@ class WrappedDataset(ImageDataset):
         seed: of augmentations.
 
     Raises:
-        ValueError: for an item of another kind, with its position.
+        ValueError: for an item of another kind, or one that the data set cannot give, with its id.
     """
 
     def __init__(
@@ -97,8 +99,19 @@ class WrappedDataset(ImageDataset):
     def labels(self) -> NDArray[np.int64]:
         """The classes of all items, without their images where the data set lists its targets."""
         listed = _listed_targets(self.items)
-        targets = [self._fields(position)[1] for position in range(len(self))] if listed is None else listed
-        return np.array([self._targets(target)["label"] for target in targets], dtype=np.int64)
+        labels = []
+        for position in range(len(self)):
+            with self._named(position):
+                target = self._fields(position)[1] if listed is None else listed[position]
+                labels.append(self._targets(target)["label"])
+        return np.array(labels, dtype=np.int64)
+
+    @cached_property
+    def _optional(self) -> set[str]:
+        """What the first item has besides image and label."""
+        with self._named(0):
+            _, target, more = self._fields(0)
+            return {*more, *self._targets(target)}
 
     def __len__(self) -> int:
         return len(self.items)
@@ -107,14 +120,28 @@ class WrappedDataset(ImageDataset):
         """One item as a sample."""
         epoch, position = epoch_and_position(index)
         name = self._id(position)
-        try:
+        with self._named(position):
             image, target, more = self._fields(position)
-            sample: dict[str, Any] = {**self._framed(image, more, epoch, sample_key(name)), **self._targets(target)}
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-        others = {field: _as_field(field, value) for field, value in more.items() if field not in PLACES}
+            targets = self._targets(target)
+            if differing := sorted({*more, *targets} ^ self._optional):
+                raise ValueError(
+                    f"Expected every sample to have the fields of the first, but only one of both has {differing[0]!r}."
+                )
+            sample: dict[str, Any] = {**self._framed(image, more, epoch, sample_key(name)), **targets}
+            others = {field: _as_field(field, value) for field, value in more.items() if field not in PLACES}
         ids = {"sample_id": name, "sample_key": torch.tensor(sample_key(name))}
         return cast("Sample", {**others, **sample, "label": torch.tensor(sample["label"]), **ids})
+
+    @contextmanager
+    def _named(self, position: int) -> Iterator[None]:
+        """Have errors about an item name it, also those of a data set of others, which are of any type."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, MemoryError) or (isinstance(error, IndexError) and not 0 <= position < len(self)):
+                raise  # the end of an iteration
+            said = str(error) if str(error).startswith("Expected") else f"Expected an item, but got {error!r:.300}."
+            raise ValueError(f"{said} This is sample {self._id(position)}.") from error
 
     def _fields(self, position: int) -> tuple[Any, Any, dict[str, Any]]:
         """Image and target of an item, and its other fields."""
@@ -136,7 +163,10 @@ class WrappedDataset(ImageDataset):
             if target not in self.classes:
                 raise ValueError(f"Expected a label among the {len(self.classes)} `classes`, but got {target!r}.")
             return {"label": self.classes.index(target)}
-        values = torch.as_tensor(target)
+        try:
+            values = torch.as_tensor(target)
+        except (TypeError, ValueError, RuntimeError):
+            values = torch.tensor(torch.nan)
         if values.ndim == 1 and len(values) == len(self.classes) and bool(((values == 0) | (values == 1)).all()):
             return {"label": int(values.float().argmax()), "labels": values.bool()}
         if values.ndim or values.is_floating_point() or not 0 <= int(values) < len(self.classes):
@@ -153,7 +183,14 @@ class WrappedDataset(ImageDataset):
             return {"image": self._checked(image), **places}
         marks: dict[str, Any] = {PLACES[name]: value.numpy() for name, value in places.items()}
         seed = transform_seed(self.seed, epoch, key) if self.transform.random else None
-        photo = self.transform(Photo(pixels_of(image), **marks), seed)
+        pixels = pixels_of(image)
+        for field in ("object_mask", "label_map"):
+            if field in places and places[field].shape != pixels.shape[:2]:
+                raise ValueError(
+                    f"Expected `{field}` to be as large as the image, {pixels.shape[:2]}, but got "
+                    f"{tuple(places[field].shape)}."
+                )
+        photo = self.transform(Photo(pixels, **marks), seed)
         placed = {name: torch.from_numpy(getattr(photo, mark)) for name, mark in PLACES.items() if name in places}
         return {"image": image_tensor(torch.from_numpy(photo.image)), **placed}
 
@@ -315,20 +352,29 @@ def pixels_of(image: Any) -> NDArray[np.uint8]:
             raise ValueError(f"Expected an image of 8 bits per channel, but got mode {image.mode!r}.")
         return np.array(on_white(image).convert("RGB"))
     array = image.movedim(0, -1).numpy() if isinstance(image, Tensor) and image.ndim == 3 else np.asarray(image)
-    array = (
-        np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2) if array.size == np.prod(array.shape[:2]) else array
-    )
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+    if array.ndim >= 2 and array.size == np.prod(array.shape[:2]):
+        array = np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        encoded = isinstance(image, bytes | str | PurePath | Mapping)
+        remedy = " Decode it first, as `PIL.Image.open` or `cast_column` of Hugging Face does." if encoded else ""
         raise ValueError(
-            "Expected an image to be a PIL image, uint8 pixels (H, W, 3) of NumPy or (3, H, W) of torch, or a float "
-            f"tensor (3, H, W), but got {type(image).__name__} {array.dtype} {array.shape}."
+            "Expected `image` to be a PIL image, uint8 pixels (H, W, 3) of NumPy or (3, H, W) of torch, or a float "
+            f"tensor (3, H, W), but got {type(image).__name__} {array.dtype} {array.shape}.{remedy}"
         )
     return np.ascontiguousarray(array)
 
 
 def _as_field(name: str, value: Any) -> Tensor:
     """A value in the dtype of the sample contract."""
-    return torch.as_tensor(np.asarray(value)).to(FIELDS[name].dtype)
+    wanted, letters = FIELDS[name], FIELDS[name].shape
+    try:
+        field = torch.as_tensor(np.asarray(value)).to(wanted.dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"Expected `{name}` to be numbers {letters}, but got {value!r:.60}.") from error
+    sizes = zip(field.shape, letters, strict=False)
+    if field.ndim != len(letters) or any(isinstance(letter, int) and letter != size for size, letter in sizes):
+        raise ValueError(f"Expected `{name}` to be numbers {letters}, but got {tuple(field.shape)} of them.")
+    return field
 
 
 def _listed_targets(items: Any) -> Sequence[Any] | None:

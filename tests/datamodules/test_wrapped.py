@@ -185,6 +185,47 @@ def test_other_items_are_refused_with_their_position(items, reason):
         ImageDataModule.from_datasets(items, classes=PAIR, image_size=32).setup()
 
 
+class Raises(Shapes):
+    def __getitem__(self, index):
+        raise KeyError("no such key in the archive")
+
+
+PLACED = {"image": Image.new("RGB", (8, 8)), "label": 0}
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        ((None, 0), "`image` to be a PIL image.* but got NoneType object"),
+        ((b"\x89PNG", 0), "`image` to be a PIL image.* but got bytes .*Decode it first"),
+        ((np.zeros((0, 4, 3), np.uint8), 0), r"uint8 \(0, 4, 3\)"),
+        (({"bytes": b"\x89PNG", "path": None}, 0), "but got dict .*Decode it first"),
+        ((IMAGE, None), "a label below 2.* but got None"),
+        ((IMAGE, {"id": 0}), "a label below 2.* but got {'id': 0}"),
+        (
+            PLACED | {"object_mask": np.ones((4, 4))},
+            r"to be as large as the image, \(8, 8\), but got \(4",
+        ),
+        (PLACED | {"bounding_box": [1, 2, 3]}, r"`bounding_box` to be numbers \(4,\), but got \(3,\)"),
+        (PLACED | {"bounding_box": [1, 2, 3, None]}, r"`bounding_box` to be numbers \(4,\), but got \[1, 2, 3, None"),
+        (PLACED | {"concepts": ["red", "blue"]}, "`concepts` to be numbers"),
+    ],
+)
+def test_a_sample_that_cannot_be_used_is_named_with_its_field(item, reason):
+    with pytest.raises(ValueError, match=rf"^Expected .*{reason}.* This is sample test/[01]\.$") as caught:
+        of([item, item])[1]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_that_raises_or_lacks_fields_names_the_sample():
+    with pytest.raises(ValueError, match=r"^Expected an item, but got KeyError\('no such key.*This is sample test/1\."):
+        of(Raises(4))[1]
+    with pytest.raises(ValueError, match=r"only one of both has 'bounding_box'\. This is sample test/1\."):
+        of([PLACED | {"bounding_box": [0, 0, 3, 3]}, PLACED | {"bounding_box": None}])[1]
+    with pytest.raises(ValueError, match=r"a label below 2.* got None\. This is sample test/2\."):
+        _ = of([(IMAGE, 0), (IMAGE, 1), (IMAGE, None)]).labels
+
+
 def test_random_training_images_need_plain_ones():
     class Noisy(Shapes):
         def __getitem__(self, index):
