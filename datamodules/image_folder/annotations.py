@@ -145,6 +145,8 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
     if attributes is None:
         missing["concepts_image"] = f"no columns `{ATTRIBUTE}NAME` in {path.name}"
     boxes = _boxes(cells) if "box" in columns else None
+    if cells.outlines:
+        _refuse_shares(cells, "outlines", np.concatenate([np.ravel(one) for each in cells.outlines for one in each]))
     masks = [_below(cells, row, "mask", folder) for row in range(len(cells.places))] if "mask" in columns else None
     if "label" in columns and "labels" not in columns:
         for row in [row for row, name in enumerate(columns["label"]) if not name]:
@@ -184,8 +186,10 @@ def compare_with_photos(
             problems.wrong(f"{table.name} has {count} rows for {path}; give a photo one row")
         if path in there or not path:
             continue
-        near = lower.get(path.lower()) or ends.get(path)
+        slashed = path.replace("\\", "/").lower()
+        near = lower.get(path.lower()) or ends.get(path) or lower.get(slashed) or ends.get(slashed)
         hint = f"; it holds {near}" if near else ""
+        hint += ", with / between folders" if near and "\\" in path else ""
         if not path.lower().endswith(EXTENSIONS):
             hint = f", because files of photos end in {', '.join(EXTENSIONS)}"
         problems.missing(f"{places[path]}: {folder} holds no photo {path}{hint}")
@@ -200,7 +204,8 @@ def _known_columns(cells: Cells) -> tuple[Cells, list[str]]:
     """The cells of known columns, and all other columns; the four corners of a box become one column."""
     columns, name, problems = dict(cells.columns), cells.path.name, cells.problems
     if "image" not in columns:
-        problems.wrong(f"{name} has no column `image`; it has {first_few(list(columns))}")
+        unnamed = "; its first column has no name" if "" in columns else ""
+        problems.wrong(f"{name} has no column `image`; it has {first_few(list(filter(None, columns)))}{unnamed}")
     elif not cells.places:
         problems.wrong(f"{name} has no rows")
     unknown = [column for column in columns if column not in COLUMNS and not column.startswith(PREFIXES)]
@@ -270,13 +275,25 @@ def _several(cells: Sequence[str]) -> list[list[str]]:
 def _boxes(cells: Cells) -> NDArray[np.float64]:
     boxes = cells.numbers("box", CORNERS)
     for row in np.flatnonzero((boxes[:, :2] > boxes[:, 2:]).any(axis=1)).tolist():
-        cells.wrong(row, "box", "x0 <= x1 and y0 <= y1, the first and last pixels of the object")
+        cells.wrong(row, "box", "x0 <= x1 and y0 <= y1, the first and last pixels of the object, not its size")
+    _refuse_shares(cells, "boxes", boxes)
     return boxes
+
+
+def _refuse_shares(cells: Cells, what: str, numbers: NDArray[np.floating[Any]]) -> None:
+    """Note numbers that can only be shares of width and height: as pixels, all would lie in the corner of a photo."""
+    known = numbers[~np.isnan(numbers)]
+    if len(known) and known.min() >= 0 and known.max() <= 1:
+        cells.problems.wrong(
+            f"{cells.path.name}: expected pixels, but the numbers of all {what} lie in 0..1, as shares of width and "
+            "height do; multiply them by these"
+        )
 
 
 def _points(cells: Cells, names: list[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     points = np.stack([cells.numbers(f"{PART}{name}", ("x", "y")) for name in names], axis=1)
     visible = ~np.isnan(points[:, :, 0])
+    _refuse_shares(cells, "points", points)
     return np.nan_to_num(points).astype(np.float32), visible
 
 

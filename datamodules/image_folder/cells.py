@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protometry.datamodules.photos.files import SAVE_AGAIN, read_text
+from protometry.datamodules.photos.files import SAVE_AGAIN, delimiter_of, read_text
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
 
 KINDS = (".csv", ".parquet", ".json")
-DELIMITERS = ",;\t"
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,7 @@ def read_csv(path: Path, problems: Problems) -> Cells:
         ValueError: if it is not text in UTF-8, or a quote is open.
     """
     text = nfc(read_text(path, SAVE_AGAIN))
-    head = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=head.count), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
     rows, places = [], []
     try:
         for row in reader:

@@ -102,6 +102,8 @@ def _with_table(folder: Path, layout: Layout, class_file: str | None, official: 
     labels = placed.keys or _first_labels(found)
     several = [labels] if found.several is None else found.several
     used = sorted({name for names in several for name in names})
+    for name in (name for name in used if name.endswith(".0") and name.removesuffix(".0") in used):
+        problems.wrong(f"{path.name}: {name.removesuffix('.0')!r} and {name!r} are one class; write it in one way")
     keys, names = (used, used) if class_file is None else read_classes(user_path(class_file))
     for name in sorted(set(used) - set(keys)):
         problems.wrong(f"class {name!r} of {path.name} is not in {class_file}.{did_you_mean(name, keys)}")

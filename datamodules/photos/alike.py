@@ -10,16 +10,31 @@ from pathlib import Path
 MIDDLE = 2**16  # bytes
 
 
-def equal_photos(photos: Iterable[tuple[str, Path]]) -> list[list[str]]:
-    """Lists of the ids of photos whose files are equal byte for byte; only files of equal size are read."""
-    sizes, contents = defaultdict(list), defaultdict(list)
-    for name, path in photos:
-        sizes[path.stat().st_size].append((name, path))
-    for alike in sizes.values():
-        for name, path in alike if len(alike) > 1 else ():
-            with path.open("rb") as file:
-                contents[hashlib.file_digest(file, "sha256").digest()].append(name)
+def equal_photos(photos: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Lists of the ids of photos whose pixels are equal, whatever their files are called and say besides.
+
+    Args:
+        photos: id of each, and the hash of its pixels.
+
+    Example:
+        >>> equal_photos([("a.png", "x"), ("b.png", "y"), ("c.bmp", "x")])
+        [['a.png', 'c.bmp']]
+    """
+    contents = defaultdict(list)
+    for name, pixels in photos:
+        contents[pixels].append(name)
     return [names for names in contents.values() if len(names) > 1]
+
+
+def repeated(equal: Sequence[Sequence[str]], *kinds: Mapping[str, str]) -> list[str]:
+    """Which of :func:`equal_photos` are of the same part and class as the first, in words.
+
+    Example:
+        >>> repeated([["a", "b", "c"]], {"a": "train", "b": "train", "c": "test"})
+        ['b is a']
+    """
+    pairs = [(name, names[0]) for names in equal for name in names[1:]]
+    return [f"{name} is {first}" for name, first in pairs if all(kind[name] == kind[first] for kind in kinds)]
 
 
 def middle_hash(path: Path) -> str:
@@ -29,18 +44,18 @@ def middle_hash(path: Path) -> str:
         return hashlib.sha256(file.read(MIDDLE)).hexdigest()
 
 
-def in_two_parts(equal: Sequence[Sequence[str]], part_of: Mapping[str, str]) -> list[str]:
-    """Which of :func:`equal_photos` lie in different parts, in words.
+def differing(equal: Sequence[Sequence[str]], kind: Mapping[str, str]) -> list[str]:
+    """Which of :func:`equal_photos` lie in different parts, or classes, in words.
 
     Example:
-        >>> in_two_parts([["a", "b", "c"], ["d", "e"]], {**dict.fromkeys("abd", "train"), "c": "test", "e": "train"})
+        >>> differing([["a", "b", "c"], ["d", "e"]], {**dict.fromkeys("abd", "train"), "c": "test", "e": "train"})
         ['c (test) is a (train)']
     """
     return [
-        f"{name} ({part_of[name]}) is {names[0]} ({part_of[names[0]]})"
+        f"{name} ({kind[name]}) is {names[0]} ({kind[names[0]]})"
         for names in equal
         for name in names[1:]
-        if part_of[name] != part_of[names[0]]
+        if kind[name] != kind[names[0]]
     ]
 
 

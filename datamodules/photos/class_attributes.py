@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
-from protometry.datamodules.photos.files import SAVE_AGAIN, read_text
+from protometry.datamodules.photos.files import SAVE_AGAIN, delimiter_of, read_text
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import PhotoTransform
@@ -83,10 +83,10 @@ def votes(
 
 
 def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
-    """Read a comma-separated table of the wanted classes, in their order; the file may hold more.
+    """Read a table of the wanted classes, in their order; commas, semicolons or tabs separate cells.
 
-    The first row is ``class`` and attribute names, then there is a row of numbers per class: 0 and 1, or how many of
-    its photos show the attribute as a share in 0..1. From 0.5 on, a class has it.
+    The file may hold more classes. The first row is ``class`` and attribute names, then there is a row of numbers per
+    class: 0 and 1, or how many of its photos show the attribute as a share in 0..1. From 0.5 on, a class has it.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -95,24 +95,27 @@ def read_attribute_table(path: Path, classes: list[str]) -> ClassAttributes:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `attribute_table` to be a file, but there is none at {path}.")
     try:
-        header, *lines = [
-            row for row in csv.reader(io.StringIO(nfc(read_text(path, SAVE_AGAIN)), newline="")) if row
-        ] or [[""]]
+        text = nfc(read_text(path, SAVE_AGAIN))
+        rows_of = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text))
+        header, *lines = [row for row in rows_of if row] or [[""]]
     except csv.Error as error:
         raise ValueError(f"Expected {path} to be a comma-separated table, but {error}; is a quote open?") from error
     names, rows = header[1:], {line[0]: [share_of(cell) for cell in line[1:]] for line in lines}
     wrong = [line[0] for line in lines if len(line) != len(header) or None in rows[line[0]]]
     if len(set(names)) != len(names) or not names or len(rows) != len(lines) or wrong:
         got = f"the row of {wrong[0]!r} is none" if wrong else f"{len(names)} attributes and {len(lines)} rows"
+        if "class" in names:
+            got += "; its first column has no name, such as the numbers of rows that pandas adds: leave it out"
         raise ValueError(
             f"Expected {path} to begin with a row of `class` and different attribute names, followed by one row "
             f"of as many numbers in 0..1 per class, but got {got}."
         )
     lacking = [name for name in classes if name not in rows]
     if lacking:
+        hint = f" It has {lacking[0]}.0: write both in one way." if f"{lacking[0]}.0" in rows else ""
         raise ValueError(
             f"Expected {path} to have a row for each of the {len(classes)} classes, but got none for {len(lacking)}; "
-            f"the first is {lacking[0]!r}."
+            f"the first is {lacking[0]!r}.{hint}"
         )
     table = np.array([rows[name] for name in classes], dtype=np.float64)
     return ClassAttributes(names, table >= 0.5, table, table, names)

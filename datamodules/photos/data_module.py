@@ -18,7 +18,7 @@ from torch import Tensor
 from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
-from protometry.datamodules.photos.alike import in_two_parts, same_but_for_case
+from protometry.datamodules.photos.alike import differing, repeated, same_but_for_case
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.download import Archive, is_free
 from protometry.datamodules.photos.download import download as download_archives
@@ -187,7 +187,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         return bool(self._parts["val"])
 
     def prepare_data(self) -> None:
-        """Download if asked to, then check every table and every image; a photo in two parts is warned of.
+        """Download if asked to, then check every table and every image; photos that are there twice are warned of.
 
         Raises:
             FileNotFoundError: if the data or a part of it is missing.
@@ -215,11 +215,20 @@ class PhotoDataModule(ImageDataModule, ABC):
         twin.setup()
         files = twin.photos.table.files
         parts = {files[row].sample_id: part for part, rows in twin._parts.items() for row in rows}
-        if shared := in_two_parts(equal, parts):
-            rank_zero_warn(
-                f"Photos of {twin.photos.table.folder} are in two parts ({len(shared)} of them), so results are not "
-                f"on new photos only: {first_few(shared, '; ')}. List one of each in `exclude`."
-            )
+        names = twin.photos.table.class_names
+        one = dict.fromkeys(parts, "")  # several labels are no contradiction
+        classes = {file.sample_id: names[label] for file, label in zip(files, twin.photos.table.labels, strict=True)}
+        classes = one if twin.photos.multi_label else classes
+        for said, photos in (
+            ("are in two parts ({} of them), so results are not on new photos only", differing(equal, parts)),
+            ("are in two classes ({} of them), one of which is wrong", differing(equal, classes)),
+            ("are there more than once ({} of them) and count as often", repeated(equal, parts, classes)),
+        ):
+            if photos:
+                rank_zero_warn(
+                    f"Photos of {twin.photos.table.folder} {said.format(len(photos))}: {first_few(photos, '; ')}. List "
+                    "one of each in `exclude`."
+                )
 
     def setup(self, stage: str | None = None) -> None:
         """Read the tables and make the split; a second call does nothing.

@@ -89,6 +89,16 @@ def read_text(path: Path, remedy: str = "Unpack it again.") -> str:
         raise ValueError(f"Expected {path} to be text in UTF-8, but it is not ({error}). {remedy}") from error
 
 
+def delimiter_of(text: str) -> str:
+    r"""What separates the cells of a table: what its first line has most of, a comma where there is none.
+
+    Example:
+        >>> delimiter_of("class;red, dark\nwren;1"), delimiter_of("class")
+        (';', ',')
+    """
+    return max(",;\t", key=text.partition("\n")[0].count)
+
+
 def open_image(path: Path | BytesIO, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:
     """An image of the formats of photos, a file or its content, whatever its name says; its pixels are not read yet.
 

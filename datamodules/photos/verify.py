@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -27,7 +27,7 @@ from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
 
 Verify = Literal["decode", "header", "none"]
-VERSION = 2  # part of the cache key: change it whenever `decode_image` refuses more
+VERSION = 3  # part of the cache key: change it whenever `decode_image` refuses more
 TOLERANCE = 1.0  # pixels; visible points of CUB-200-2011 keep at least 7 from every side
 
 
@@ -123,7 +123,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
         problems: where findings are noted.
 
     Returns:
-        The ids of images that are equal byte for byte (:func:`.equal_photos`), where every pixel is read.
+        The ids of images that are equal pixel for pixel (:func:`.equal_photos`), where every pixel is read.
 
     Raises:
         ValueError: if ``verify`` is unknown.
@@ -144,24 +144,39 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     with contextlib.suppress(ValueError):  # nothing is remembered, or less than now
         known: list[list[str]] = json.loads(recall(remembered) or b"")
         return known
-    checks = Mapped(partial(_complaint, verify), present)
+    checks = Mapped(partial(_looked_at, verify), present)
     own = torch.Generator()  # no draw from the generator that makes the weights of a model
     loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
-    complaints = [text for texts in loader for text in texts if text]
+    found = [result for results in loader for result in results]
+    complaints = [text for text, _ in found if text]
     for text in complaints:
         problems.wrong(text)
-    equal = equal_photos((file.sample_id, file.path) for file in present) if verify == "decode" else []
+    hashes = [(file.sample_id, pixels) for file, (_, pixels) in zip(present, found, strict=True) if pixels]
+    equal = equal_photos(hashes)
     if len(present) == len(files) and not complaints:
         remember(remembered, json.dumps(equal).encode())
     return equal
 
 
-def _complaint(verify: Verify, file: ImageFile) -> str:
+def _looked_at(verify: Verify, file: ImageFile) -> tuple[str, str]:
+    """What is wrong with an image, and the hash of its pixels, where they are read."""
+    pixels = ""
     try:
         fault = file.fault(verify)
+        if verify == "decode" and not fault:
+            image = _decoded(file.path, "RGB")
+            pixels = hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()
     except ValueError as error:
         fault = f"{error} {file.remedy}"
-    return f"image {file.sample_id}: {fault}" if fault else ""
+    finally:
+        _decoded.cache_clear()
+    return f"image {file.sample_id}: {fault}" if fault else "", pixels
+
+
+@lru_cache(2)
+def _decoded(path: Path, mode: Literal["RGB", "L"]) -> NDArray[np.uint8]:
+    """The pixels of an image and its mask, kept while they are looked at."""
+    return decode_image(path, mode)
 
 
 def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") -> tuple[int, int]:
@@ -171,7 +186,7 @@ def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") 
         ValueError: if it cannot be read.
     """
     if verify == "decode":
-        height, width = decode_image(path, mode).shape[:2]
+        height, width = _decoded(path, mode).shape[:2]
         return width, height
     try:
         with open_image(path) as image:

@@ -1,9 +1,11 @@
 import json
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.image_folder.data_module import WITH_PUBLISHED_NUMBERS, ImageFolder, ImageFolderDataset
@@ -96,6 +98,26 @@ class TestLayouts:
             found = images_below(root, Problems("toy", ""))
         assert found == sorted([f"{place}/{i}.jpg" for place in ("ant", "ant/l", "bee", "bee/l") for i in range(8)])
         assert visible_folders(root) == ["ant", "bee"]
+
+    def test_copies_are_known_by_their_pixels_and_told_apart_by_what_is_wrong_with_them(self, tmp_path, private_cache):
+        root = make_folders(tmp_path / "root", {"train": 3, "test": 3})
+        for copied, to in (
+            ("train/ant/0", "train/bee/9"),
+            ("train/ant/1", "train/ant/8"),
+            ("train/bee/2", "test/ant/7"),
+        ):
+            with Image.open(root / f"{copied}.jpg") as picture:
+                picture.save(root / f"{to}.png")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            folder(root).prepare_data()
+        said = "\n".join(str(each.message) for each in caught)
+        for text in (
+            "(1 of them), so results are not on new photos only: train/bee/2.jpg (train) is test/ant/7.png (test)",
+            "(2 of them), one of which is wrong: train/bee/2.jpg (bee) is test/ant/7.png (ant); train/bee/9",
+            "there more than once (1 of them) and count as often: train/ant/8.png is train/ant/1.jpg. List one of each",
+        ):
+            assert text in said
 
     def test_a_photo_in_two_parts_is_warned_of_at_every_start(self, tmp_path, private_cache):
         root = make_folders(tmp_path / "root", {"train": 3, "val": 2, "test": 2}, ("ant", "Ant"))
@@ -225,6 +247,7 @@ class TestAttributes:
             ({"ant": [1, 0, 0]}, "a row for each of the 2 classes, but got none for 1; the first is 'bee'"),
             ({"ant": [1, 0], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
             ({"ant": [1, 0, 1.5], "bee": [1, 0, 0]}, "the row of 'ant' is none"),
+            ({"ant.0": [1, 0, 0], "bee": [1, 0, 0]}, "the first is 'ant'. It has ant.0: write both in one way"),
         ],
     )
     def test_bad_table(self, tmp_path, rows, match):
@@ -235,6 +258,13 @@ class TestAttributes:
     def test_open_quote_before_much_text(self, tmp_path):
         (tmp_path / "a.csv").write_text('class,small\n"ant' + "\nbee,1" * 30_000)
         with pytest.raises(ValueError, match=r"a\.csv to be a comma-separated table, but field larger .*; is a quote"):
+            read_attribute_table(tmp_path / "a.csv", ["ant"])
+
+    def test_cells_between_semicolons_and_a_column_without_a_name(self, tmp_path):
+        (tmp_path / "a.csv").write_text("class;small, dark;red\nant;1;0.5\n")
+        assert read_attribute_table(tmp_path / "a.csv", ["ant"]).names == ["small, dark", "red"]
+        (tmp_path / "a.csv").write_text(",class,small\n0,ant,1\n")
+        with pytest.raises(ValueError, match="its first column has no name, such as the numbers of rows that pandas"):
             read_attribute_table(tmp_path / "a.csv", ["ant"])
 
     def test_empty_or_missing_table(self, tmp_path):

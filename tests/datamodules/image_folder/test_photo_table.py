@@ -274,6 +274,12 @@ class TestFaults:
         [
             ({"box": lambda i: "1 2 3"}, "line 2, column `box`: expected `x0 y0 x1 y1` in pixels, but got '1 2 3'"),
             ({"box": lambda i: "5 0 4 9"}, "column `box`: expected x0 <= x1 and y0 <= y1, .* but got '5 0 4 9'"),
+            (
+                {"box": lambda i: "0.1 0 0.9 1"},
+                "the numbers of all boxes lie in 0..1, as shares of width and height do",
+            ),
+            ({"part__eye": lambda i: "0.1 1" if i else ""}, "the numbers of all points lie in 0..1, as shares"),
+            ({"label": lambda i: ("1", "1.0", "2")[i % 3]}, "'1' and '1.0' are one class; write it in one way"),
             ({"box": lambda i: "50 0 60 9"}, r"photos.csv, line 2: the box \(50 0 60 9\) lies outside the 40x30"),
             ({"part__eye": lambda i: "3 90"}, "the visible point of part 'eye' .3 90. lies outside the 40x30 pixels"),
             ({"part__eye": lambda i: "inf 0"}, "column `part:eye`: expected `x y` in pixels, but got 'inf 0'"),
@@ -326,6 +332,8 @@ class TestFaults:
         [
             ("", "has no column `image`; it has nothing"),
             ("image\n", "has no rows"),
+            (",label\nant/0.jpg,fly\n", "has no column `image`; it has label; its first column has no name"),
+            ("image\nant\\3.jpg\n", r"holds no photo ant\\3.jpg; it holds ant/3.jpg, with / between folders"),
             ("image,box,box\na,,\n", "has 2 columns `box`"),
             ('image\n"a', "in line 2; is a quote open"),
             ("image,label\na\n", "line 2: expected 2 cells as in the first line, but got 1"),
@@ -334,7 +342,7 @@ class TestFaults:
     def test_files(self, photos, text, match):
         root = photos()
         (root / "photos.csv").write_text(text)
-        with pytest.raises(ValueError, match=match):
+        with pytest.raises((ValueError, FileNotFoundError), match=match):
             own(root).prepare_data()
 
     def test_no_file(self, photos):
