@@ -12,7 +12,7 @@ from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import user_path
 from protometry.evaluation.model_card import ADDRESS
 from protometry.run_folder.hub import EXTRA, repository_of
-from protometry.run_folder.model_folder import CARD, read_description
+from protometry.run_folder.model_folder import CARD, REMEDY, read_description
 
 
 def push(folder: Path, address: str, private: bool = False) -> str:
@@ -36,6 +36,8 @@ def push(folder: Path, address: str, private: bool = False) -> str:
         raise ValueError(EXTRA) from error
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
     contents: dict[str, Any] = {path: str(file) for path, file in files.items()}
+    if CARD not in files:
+        raise ValueError(f"Expected {folder} to hold the model card {CARD}, but it does not. {REMEDY}")
     contents[CARD] = files[CARD].read_text("utf-8").replace(ADDRESS, f"hf://{name}").encode()
     operations = [CommitOperationAdd(path, content) for path, content in contents.items()]
     hub = HfApi(library_name="protometry")
