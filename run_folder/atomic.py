@@ -28,6 +28,27 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise
 
 
+def append_whole(path: Path, content: bytes) -> None:
+    """Append to a file all of some bytes or none: a disk that fills up does not leave half a line for the next one.
+
+    Args:
+        path: the file; made if it is not there.
+        content: the further bytes, such as whole lines.
+
+    Raises:
+        OSError: naming the file, which then ends where it did.
+    """
+    with path.open("ab", buffering=0) as file:
+        end, left = file.tell(), memoryview(content)
+        try:
+            while left:  # a write to an almost full disk takes a part and raises nothing
+                left = left[file.write(left) :]
+        except OSError as error:
+            file.truncate(end)
+            error.filename = str(path)
+            raise
+
+
 def write_new(path: Path, data: bytes) -> Path:
     """Write a new file unless it exists with the same content; if the content differs, the new file gets a number.
 

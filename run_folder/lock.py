@@ -58,7 +58,7 @@ def _lock(folder: Path) -> IO[str]:
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / LOCK
-        file = path.open("a+")
+        file = path.open("a+", encoding="utf-8")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -72,6 +72,7 @@ def _lock(folder: Path) -> IO[str]:
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(file.fileno()).st_ino == path.stat().st_ino:  # not removed between opening and locking it
                 file.truncate(0)
-                print(f"process {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
+                with contextlib.suppress(OSError):  # for others to read; the lock holds without, on a full disk, too
+                    os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return file
         file.close()

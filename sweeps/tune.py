@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import time
@@ -21,7 +20,7 @@ from protometry.command_line.messages import counted
 from protometry.command_line.user_path import expand_paths, user_path
 from protometry.command_line.yaml_files import read_yaml
 from protometry.run_folder.atomic import write_atomic
-from protometry.run_folder.csv_text import csv_text
+from protometry.run_folder.csv_text import csv_text, whole_rows
 from protometry.run_folder.layout import BEST, HISTORY, LAST
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.names import check_name
@@ -304,11 +303,7 @@ def _try(study: optuna.Study, tuning: Tuning, fixed: Path, interrupts: Interrupt
 
 def _accuracies(run: Run) -> list[tuple[int, float]]:
     """Epoch and validation accuracy, from the table of the run."""
-    file = run.folder / HISTORY
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row.get(ACCURACY)]
+    rows = [row for row in whole_rows(run.folder / HISTORY) if row.get(ACCURACY)]
     return [(int(row["epoch"]), float(row[ACCURACY])) for row in rows]
 
 

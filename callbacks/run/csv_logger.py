@@ -13,7 +13,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.atomic import append_whole, write_atomic
+from protometry.run_folder.csv_text import whole_rows
 from protometry.run_folder.folder import given_folder
 from protometry.run_folder.layout import HISTORY
 
@@ -21,8 +22,8 @@ from protometry.run_folder.layout import HISTORY
 class MetricsFile:
     """A table of metrics on disk, one row per call, readable after a kill at any moment.
 
-    Rows are appended as whole lines; when a new key widens the header, and when a resumed run drops rows, a new file
-    takes the old one's name. Columns are ``step``, ``epoch`` and then the keys in alphabetical order.
+    Rows are appended as whole lines or not at all; when a new key widens the header, and when a resumed run drops rows,
+    a new file takes the old one's name. Columns are ``step``, ``epoch`` and then the keys in alphabetical order.
 
     Args:
         path: the file; created with the first row.
@@ -49,7 +50,7 @@ class MetricsFile:
         self._kept: list[dict[str, str]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            rows = self._read()
+            rows = whole_rows(path)
             self._kept = [row for row in rows if int(row["step"]) < resume_step]
             self._rewrite(self._kept, set().union(*rows))
 
@@ -65,20 +66,12 @@ class MetricsFile:
         """Write the rows taken in since the last call."""
         if not self.metrics:
             return
-        rows, self.metrics = self.metrics, []
-        keys = set().union(*rows)
+        keys = set().union(*self.metrics)
         if keys <= set(self.columns):
-            with self.path.open("ab", buffering=0) as file:
-                file.write(self._lines(rows))
+            append_whole(self.path, self._lines(self.metrics))
         else:
-            self._rewrite([*self._read(), *rows], keys | set(self.columns))
-
-    def _read(self) -> list[dict[str, str]]:
-        """All complete rows; a last line without its end was cut off by a crash."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return list(csv.DictReader(line for line in lines if line.endswith("\n")))
+            self._rewrite([*whole_rows(self.path), *self.metrics], keys | set(self.columns))
+        self.metrics = []  # a failure keeps them for the next call
 
     def _rewrite(self, rows: Sequence[Mapping[str, Any]], keys: set[str]) -> None:
         self.columns = sorted(keys, key=lambda key: (key != "step", key != "epoch", key))

@@ -21,7 +21,7 @@ from pydantic import Field
 from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import AGAINST, FOR, Box, fit, number_tags
 from protometry.reports.explained_model import ExplainedImage, Row
-from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.atomic import append_whole, write_atomic
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.schema import Record, check_content, read_json
 
@@ -176,8 +176,7 @@ class Site:
 
     def _write(self, files: Mapping[str, bytes]) -> None:
         assert self.folder is not None
-        with (self.folder / UNFINISHED).open("a", encoding="utf-8") as listed:  # before they are there
-            listed.writelines(f"{name}\n" for name in files)
+        append_whole(self.folder / UNFINISHED, "".join(f"{name}\n" for name in files).encode())  # before they are there
         for name, data in files.items():
             write_atomic(self.folder / name, data)
             self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

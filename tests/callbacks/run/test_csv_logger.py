@@ -1,6 +1,7 @@
 """The table of metrics on disk: whole lines after any crash, and one table for a run and its resumptions."""
 
 import csv
+import resource
 
 import pytest
 import torch
@@ -96,6 +97,33 @@ def test_a_failing_rewrite_leaves_the_file_whole(tmp_path, monkeypatch):
     assert path.read_text() == "step,a\n0,1\n"
     MetricsFile(path, resume_step=1)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.csv"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 7])  # bytes that the disk still takes, of a row of 8
+def test_a_disk_that_fills_up_leaves_whole_rows_and_no_gap(tmp_path, room):
+    path, soft_hard = tmp_path / "metrics.csv", resource.getrlimit(resource.RLIMIT_FSIZE)
+    table = MetricsFile(path, 0)
+    for step in (10, 11):
+        table.log_metrics({"loss": 0.25}, step)
+        table.save()
+    table.log_metrics({"loss": 0.75}, 12)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, soft_hard[1]))  # writes return short, too
+    try:
+        with pytest.raises(OSError, match=r"metrics\.csv"):
+            table.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+    assert path.read_text() == "step,loss\n10,0.25\n11,0.25\n"
+    table.save()
+    assert path.read_text() == "step,loss\n10,0.25\n11,0.25\n12,0.75\n"
+
+
+def test_rows_that_were_glued_together_are_dropped_and_said(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss,acc\n0,0.5,0.1\n1,0.42,0.25,0.3\n\0\0\0,1,2\n3,0.25\n4,,0.5\n")
+    with pytest.warns(UserWarning, match=r"3 of 5 rows of .*metrics\.csv do not fit its header and are left out"):
+        MetricsFile(path, resume_step=9)
+    assert path.read_text().split() == ["step,acc,loss", "0,0.1,0.5", "4,0.5,"]
 
 
 @pytest.mark.parametrize("crash_at", [7, 9])  # in the middle of epoch 2, and at its end: 3 batches an epoch
