@@ -17,7 +17,7 @@ from threading import Event
 from typing import NoReturn
 
 from protometry.command_line.freed_memory import keep_freed_memory
-from protometry.command_line.messages import tidy_lightning, tidy_messages
+from protometry.command_line.messages import tidy_lightning, tidy_messages, write_any_text
 
 REMEDIES = {
     **dict.fromkeys(
@@ -25,11 +25,14 @@ REMEDIES = {
         "Free some space on its disk. {go_on}",
     ),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Make the folder writable, or name another{flags}."),
+    errno.EMFILE: "Allow more open files, such as with `ulimit -n 4096`.",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG), "Name another folder{flags}."),
 }
 TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unpacking|sys.maxsize")
-# what survivors of a distributed run say, over gloo and over NCCL
-PROCESS_LOST = re.compile(r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited")
+# what survivors of a distributed run say, over gloo and over NCCL, and torch of a process that loads images
+PROCESS_LOST = re.compile(
+    r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited|DataLoader worker \(pid"
+)
 GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
 ASKED_TO_STOP = Event()  # by SIGTERM
 
@@ -41,6 +44,7 @@ def from_shell(command: Callable[[], object]) -> None:
         command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
             unless they are of the operating system or of Lightning, about a combination of settings.
     """
+    write_any_text()
     tidy_messages()
     keep_freed_memory()
     gc.set_threshold(700, 10, 1000)  # or Python searches all objects for garbage dozens of times in imports

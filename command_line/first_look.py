@@ -18,6 +18,7 @@ from typing import Any, get_args, get_type_hints
 from jsonargparse import ArgumentParser, auto_parser
 
 from protometry.command_line.ending import expect_interrupt
+from protometry.command_line.messages import write_any_text
 from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import expand_paths
 from protometry.command_line.yaml_files import read_yaml
@@ -51,6 +52,7 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
         parser_class: of these commands.
     """
     expect_interrupt()
+    write_any_text()
     arguments = sys.argv[1:]
     hints = [hint for command in commands.values() for hint in _types(command).items()]
     nested = tuple(f"--{name}." for name, kind in hints if Any in (kind, *get_args(kind)))
@@ -75,6 +77,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
         commands: name of each command, and what it does.
     """
     expect_interrupt()
+    write_any_text()
     command, *arguments = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         if any(argument in commands for argument in arguments):

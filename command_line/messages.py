@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import warnings
@@ -48,6 +49,12 @@ def in_words(seconds: float | None) -> str:
     if minutes < 1:
         return "< 1 min left"
     return f"{minutes} min left" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min left"
+
+
+def write_any_text() -> None:
+    """Have a question mark take the place of what the encoding of the output lacks, which would end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has another
+        sys.stdout.reconfigure(errors="replace")
 
 
 def tidy_messages() -> None:

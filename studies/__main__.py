@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from protometry.command_line.messages import write_any_text
 from protometry.command_line.parser import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0, or 2 if files or arguments are wrong.
     """
+    write_any_text()
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = StrictParser(prog="protometry studies", description="Human studies of explanations.")
     commands = parser.add_subcommands(required=True)

@@ -1,6 +1,7 @@
 """Errors as the shell sees them."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from protometry.command_line.parser import StrictParser
         (OSError(errno.ENOSPC, "No space", "a.csv"), 2, "error: [Errno 28] No space: 'a.csv'. Free some space"),
         (PermissionError(errno.EACCES, "Denied", "runs"), 2, "error: [Errno 13] Denied: 'runs'. Make the folder wri"),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), 2, "error: Another process of this"),
         (RuntimeError("[gloo/pair.cc:561] Connection closed by peer"), 2, "error: Another process of this run has end"),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),
     ],
@@ -140,6 +142,23 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize("start", ["from_shell(show)", "look_at_names({'×': ''})", "studies.main(['--help'])"])
+def test_an_output_that_is_not_utf8_ends_no_command(start):
+    code = f"""
+import sys
+from protometry.command_line.ending import from_shell
+from protometry.command_line.first_look import look_at_names
+from protometry.studies import __main__ as studies
+studies.COMMANDS["plan"] = ("×", "")
+show = lambda: print("32 × 32 pixels")
+sys.argv[1:] = ["--help"]
+{start}
+"""
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True).stdout
+    assert b"?" in shown
 
 
 def test_other_errors_keep_their_traceback():
