@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
+from torch.utils.data import Dataset, DistributedSampler, default_collate
 
 from protometry.command_line.processes import gathered
 from protometry.datamodules.plot import plot_sample
 from protometry.datamodules.sample import Batch, Sample
+from protometry.datamodules.workers import WorkerLoader
 
 CPU = torch.device("cpu")
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch
@@ -115,7 +116,7 @@ class Mapped(Dataset[Any]):
         return self.make(self.items[index])
 
 
-class ImageLoader(DataLoader[Any]):
+class ImageLoader(WorkerLoader):
     """Batches of an :class:`ImageDataset`, with float images or what was kept in their place.
 
     Args:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.contact_sheet import Tile
@@ -21,6 +20,7 @@ from protometry.datamodules.progress import track
 from protometry.datamodules.sample import Sample
 from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.views import Stratified
+from protometry.datamodules.workers import WorkerLoader
 
 AUGMENTED_SAMPLES = 6  # of the augmented training images, which the projection split shows completely
 SHOWN_SAMPLES = 6
@@ -120,7 +120,7 @@ def _check_split(
     labels: dict[str, int] = {}
     shown: dict[str, Tensor] = {}  # field -> (K,) or (L,) int64
     examples: list[Sample] = []
-    samples = DataLoader(caught, batch_size=None, num_workers=data.num_workers)
+    samples = WorkerLoader(caught, batch_size=None, num_workers=data.num_workers)
     for position, sample in enumerate(track(samples, f"checking {split}", total=len(chosen))):
         if isinstance(sample, str):
             problems.wrong(f"{split}: {sample}")

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch.utils.data import DataLoader
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.dataset import Mapped
@@ -26,6 +25,7 @@ from protometry.datamodules.photos.folders import note_equal_names, note_names_n
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.progress import track
 from protometry.datamodules.sample import nfc
+from protometry.datamodules.workers import WorkerLoader
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (
@@ -126,7 +126,7 @@ def look_at_photos(folder: Path, names: Sequence[str], num_workers: int) -> list
             return [Look(*row) for row in json.loads(content)]
     own = torch.Generator()  # else the loader would draw from the generator that then makes the weights of a model
     photos = Mapped(partial(_look, folder), names)
-    loader = DataLoader(photos, batch_size=None, num_workers=num_workers, generator=own)
+    loader = WorkerLoader(photos, batch_size=None, num_workers=num_workers, generator=own)
     looks: list[Look] = list(track(loader, "looking at the colours of photos", total=len(names)))
     remember(remembered, json.dumps([(look.group, look.published, look.words) for look in looks]).encode())
     return looks

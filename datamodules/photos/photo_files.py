@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
@@ -19,6 +19,7 @@ from protometry.datamodules.matching import plain_name, some
 from protometry.datamodules.photos.folders import images_below
 from protometry.datamodules.photos.one_photo import read_photo, shows_crops
 from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.workers import WorkerLoader
 
 UNKNOWN = -1  # the label of a photo in no folder of a class
 
@@ -71,11 +72,11 @@ class PhotoFiles(LightningDataModule):
                 f"({some(sorted(set(elsewhere)))}): their label stays empty."
             )
 
-    def predict_dataloader(self) -> DataLoader[Any]:
+    def predict_dataloader(self) -> WorkerLoader:
         """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
         photos = Mapped(partial(_sample_or_reason, self.read), list(self.labels.items()))
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return DataLoader(
+        return WorkerLoader(
             photos,
             batch_size=self.datamodule.eval_batch_size,
             sampler=ExactSampler(photos, rank, world_size),

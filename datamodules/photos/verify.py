@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.dataset import Mapped
@@ -25,6 +24,7 @@ from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.datamodules.photos.files import decode_image, open_image
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
+from protometry.datamodules.workers import WorkerLoader
 
 Verify = Literal["decode", "header", "none"]
 VERSION = 3  # part of the cache key: change it whenever `decode_image` refuses more
@@ -146,7 +146,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
         return known
     checks = Mapped(partial(_looked_at, verify), present)
     own = torch.Generator()  # no draw from the generator that makes the weights of a model
-    loader = DataLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
+    loader = WorkerLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
     found = [result for results in loader for result in results]
     complaints = [text for text, _ in found if text]
     for text in complaints:

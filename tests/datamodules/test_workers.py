@@ -1,0 +1,48 @@
+"""What workers of a loader cannot do is told by the process that asked them, which never waits for ever."""
+
+import re
+
+import pytest
+import torch
+
+from protometry.datamodules.dataset import Mapped
+from protometry.datamodules.workers import WorkerLoader
+
+
+class Unsendable:
+    """Fails in the thread that sends batches, as tensors do without room for them."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        raise self.error
+
+
+def fails(error):
+    raise error
+
+
+NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_7>: No space left on device (28)")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (Unsendable, NO_ROOM, r"Expected room .* in /dev/shm, but it is full\. Pass `--data\.num_workers 0`"),
+        (Unsendable, RuntimeError("Too many open files (24)"), r"Expected to open .* with `ulimit -n 4096`"),
+        (fails, ValueError("Expected a photo,\nbut got a film."), r"^Expected a photo,\nbut got a film\.$"),
+        (fails, PermissionError(13, "Permission denied", "x"), r"^\[Errno 13\] Permission denied: 'x'$"),
+        (fails, KeyError("a mistake of ours"), r"Traceback"),
+    ],
+)
+def test_a_failure_in_a_worker_reaches_the_main_process(make, error, said):
+    loader = WorkerLoader(Mapped(make, [error]), batch_size=None, num_workers=1, timeout=20)
+    with pytest.raises(type(error)) as raised:
+        list(loader)
+    assert re.search(said, str(raised.value))
+
+
+def test_workers_begin_as_asked():
+    loader = WorkerLoader(Mapped(lambda _: torch.initial_seed(), [0]), num_workers=1, worker_init_fn=torch.manual_seed)
+    assert [batch.tolist() for batch in loader] == [[0]]
