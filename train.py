@@ -55,6 +55,7 @@ from protometry.run_folder.folder import (
 from protometry.run_folder.layout import LAST
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.names import check_name, run_name
+from protometry.run_folder.queued import RequeuedTrainer
 from protometry.run_folder.schema import check_content
 
 ALWAYS = {
@@ -86,8 +87,8 @@ LEAST = {  # of settings that Lightning does not check
 }
 
 
-class RunTrainer(Trainer):
-    """Lightning's trainer, which can also turn weights trained elsewhere into a run."""
+class RunTrainer(RequeuedTrainer):
+    """A trainer that can also turn weights trained elsewhere into a run."""
 
     def convert(self, model: InterpretableModule, datamodule: ImageDataModule, state_dict: str) -> None:
         """Turn weights saved by the authors' code of a model into a run; nothing is trained.

@@ -10,12 +10,13 @@ from protometry.callbacks.run.progress import PhaseProgressBar
 from protometry.command_line.ending import trainer_settings
 from protometry.command_line.stopping import stop_together
 from protometry.evaluation.hardware import Hardware
+from protometry.run_folder.queued import RequeuedTrainer
 
 
 def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:
     """A trainer that tests a model or predicts with it, and logs nothing."""
     with trainer_settings():
-        trainer = Trainer(
+        trainer = RequeuedTrainer(
             accelerator=hardware.accelerator,
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,

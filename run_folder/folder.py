@@ -9,11 +9,13 @@ from typing import Any, cast
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
+from lightning.pytorch.utilities import rank_zero_info
 
 from protometry.command_line.user_path import shown, user_path
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
+from protometry.run_folder.queued import states_of_queued
 from protometry.run_folder.settings import Effect, arguments_with, changed_arguments
 
 FILLED_IN = ("words",)  # arguments that a model reads from a file where they are null
@@ -126,8 +128,10 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         return last
     if ckpt_path is not None and (belongs_to(folder, ckpt_path) or not last.exists()):
         return Path(ckpt_path)
-    if ckpt_path is None and any(queued := list(folder.glob("hpc_ckpt_*.ckpt"))):
-        return max([*queued, last], key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
+    if ckpt_path is None and (states := states_of_queued(folder)):
+        newest = max(states, key=lambda path: (read_checkpoint(path, mmap=True)["global_step"], path == last))
+        rank_zero_info(f"The job was queued again: the training continues from {shown(newest)}, its newest checkpoint.")
+        return newest
     if last.exists():
         raise ValueError(
             f"Expected a folder without a run, but {shown(folder)} holds one. Resume it with `--ckpt_path last`, "

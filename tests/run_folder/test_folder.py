@@ -6,9 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning import Trainer
+from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.pytorch.trainer.states import TrainerFn
 
-from protometry.run_folder.folder import belongs_to, check_free, check_split, check_unchanged, resume_path
+from protometry.run_folder.folder import (
+    belongs_to,
+    check_free,
+    check_split,
+    check_unchanged,
+    resume_path,
+)
 from protometry.run_folder.names import check_name, run_name
+from protometry.run_folder.queued import RequeuedTrainer, mark_as_queued
+from tests.empty_checkpoint import EMPTY
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -63,18 +74,49 @@ def test_an_earlier_run_is_never_overwritten(run):
     assert resume_path(run(name="new"), str(own)) == own
 
 
+LAST = "checkpoints/last.ckpt"
+
+
 @pytest.mark.parametrize(
-    ("names", "newest"),
+    ("steps", "newest"),
     [
-        (["checkpoints/last.ckpt", "hpc_ckpt_1.ckpt"], "hpc_ckpt_1.ckpt"),
-        (["hpc_ckpt_9.ckpt", "checkpoints/last.ckpt", "hpc_ckpt_10.ckpt"], "hpc_ckpt_10.ckpt"),
-        (["hpc_ckpt_1.ckpt", "checkpoints/last.ckpt"], "checkpoints/last.ckpt"),
-        (["hpc_ckpt_1.ckpt"], "hpc_ckpt_1.ckpt"),
+        ({"hpc_ckpt_1.ckpt": 6, LAST: 4}, "hpc_ckpt_1.ckpt"),
+        ({"hpc_ckpt_9.ckpt": 6, LAST: 8, "hpc_ckpt_10.ckpt": 10}, "hpc_ckpt_10.ckpt"),
+        ({LAST: 12, "hpc_ckpt_1.ckpt": 10}, LAST),  # whichever file is newer, such as in a copy of the folder
+        ({LAST: 12, "hpc_ckpt_1.ckpt": 12}, LAST),
+        ({"hpc_ckpt_1.ckpt": 6}, "hpc_ckpt_1.ckpt"),
     ],
 )
-def test_a_queued_run_takes_the_newest(names, newest, run):
-    folder = run(*names)
+def test_a_queued_run_takes_the_newest_state_and_says_so(steps, newest, run, caplog):
+    folder = run(*steps)
+    for name, step in steps.items():
+        torch.save(EMPTY | {"global_step": step}, folder / name)
     assert resume_path(folder, None) == folder / newest
+    assert f"The job was queued again: the training continues from {folder / newest}" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["marked", "restarted"])
+def test_a_run_that_was_queued_again_continues_from_its_last_epoch(how, run, monkeypatch):
+    folder = run(LAST)
+    torch.save(EMPTY, folder / LAST)
+    if how == "restarted":
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    for _ in range(2):
+        if how == "marked":
+            mark_as_queued(folder)
+        assert resume_path(folder, None) == folder / LAST
+    assert resume_path(run(name="new"), None) is None
+    mark_as_queued(run(name="new"))  # no checkpoint yet
+    assert resume_path(run(name="new"), None) is None
+
+
+@pytest.mark.parametrize("kind", [Trainer, RequeuedTrainer])
+def test_an_evaluation_under_slurm_loads_no_state_of_a_queued_job(kind, run, monkeypatch):
+    folder = run(LAST, "hpc_ckpt_1.ckpt")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    trainer = kind(accelerator="cpu", logger=False, default_root_dir=folder, plugins=[LightningEnvironment()])
+    chosen = trainer._checkpoint_connector._parse_ckpt_path(TrainerFn.TESTING, None, True, True)
+    assert chosen == {Trainer: str(folder / "hpc_ckpt_1.ckpt")}.get(kind)  # what Lightning would evaluate instead
 
 
 def test_belonging_follows_links(run, tmp_path):
