@@ -35,6 +35,7 @@ from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.command_line.ending import ASKED_TO_STOP, GO_ON, from_shell, trainer_settings
 from protometry.command_line.messages import program
 from protometry.command_line.parser import StrictParser
+from protometry.command_line.processes import EndTogether
 from protometry.command_line.stopping import stop_together
 from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule
@@ -236,7 +237,7 @@ class TrainCLI(LightningCLI):
             trainer = super().instantiate_trainer(plugins=plugins, **kwargs)
         stop_together(trainer)
         self.summary = RunSummary()
-        trainer.callbacks[:0] = [self.summary, StepCurves(), TrainingCurves()]  # type: ignore[attr-defined]
+        trainer.callbacks[:0] = [self.summary, StepCurves(), TrainingCurves(), EndTogether()]  # type: ignore[attr-defined]
         trainer.callbacks.sort(key=lambda callback: not isinstance(callback, callbacks.PhaseSchedule))  # type: ignore[attr-defined]
         return trainer
 

@@ -33,6 +33,7 @@ TOO_LARGE = re.compile("can't allocate memory|out of memory|[Oo]verflow when unp
 PROCESS_LOST = re.compile(
     r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited|DataLoader worker \(pid"
 )
+PORT_IN_USE = re.compile(r"port: (\d+), .*EADDRINUSE", re.DOTALL)
 GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
 ASKED_TO_STOP = Event()  # by SIGTERM
 
@@ -80,6 +81,11 @@ def from_shell(command: Callable[[], object]) -> None:
                 "Another process of this run has ended: it printed an error, was stopped, or was killed, as for lack "
                 f"of memory. {GO_ON.get()}"
             )
+        elif port := PORT_IN_USE.search(text):
+            text = (
+                f"Expected a free port by which the processes of this run meet, but {port[1]} is in use. Name another "
+                "before the command, such as `MASTER_PORT=29511`."
+            )
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
 
@@ -114,6 +120,7 @@ def _needs_no_traceback(error: BaseException) -> bool:
     ours = isinstance(error, ValueError | TypeError | RuntimeError) and str(error).startswith("Expected")
     misconfigured = type(error).__name__ == "MisconfigurationException"  # of Lightning, which is slow to import
     known = misconfigured or isinstance(error, OSError) or _is_too_large(error) or _is_process_lost(error)
+    known = known or bool(isinstance(error, RuntimeError) and PORT_IN_USE.search(str(error)))
     return ours or known or (isinstance(error, ValueError | RuntimeError) and _raised_by_lightning(error))
 
 

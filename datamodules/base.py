@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from lightning import LightningDataModule
+from torch import distributed
 
+from protometry.command_line.processes import gathered
 from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
 from protometry.datamodules.matching import Matched
 from protometry.datamodules.sample import Capabilities, ClassTables
@@ -237,8 +239,31 @@ class ImageDataModule(LightningDataModule, ABC):
     @property
     def fingerprint(self) -> str:
         """Of the test images: 16 hexadecimal digits, which depend on the names of classes and on ``contents``."""
-        content = json.dumps([self.class_names, sorted(self.dataset("test").contents)])
+        return self.fingerprint_of("test")
+
+    def fingerprint_of(self, *splits: Split) -> str:
+        """The same of other images."""
+        content = json.dumps([self.class_names, *(sorted(self.dataset(split).contents) for split in splits)])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def check_processes(self, *splits: Split) -> None:
+        """Compare the images and classes of all processes of a run, which may be on several machines.
+
+        Args:
+            splits: those that are there are compared.
+
+        Raises:
+            ValueError: on all processes, with the fingerprints of their data by rank.
+        """
+        if not distributed.is_initialized():
+            return
+        there = [split for split in splits if split != "val" or self.has_validation]
+        fingerprints = gathered(self.fingerprint_of(*there))
+        if len(set(fingerprints)) > 1:
+            raise ValueError(
+                f"Expected the same classes and images ({', '.join(there)}) on all processes, but the fingerprints of "
+                f"{self.display_name}, by rank, are {', '.join(fingerprints)}. Give all machines the same files."
+            )
 
     @property
     def tables(self) -> ClassTables:

@@ -8,6 +8,7 @@ from lightning import Callback, Trainer
 
 from protometry.callbacks.run.progress import PhaseProgressBar
 from protometry.command_line.ending import trainer_settings
+from protometry.command_line.processes import EndTogether
 from protometry.command_line.stopping import stop_together
 from protometry.evaluation.hardware import Hardware
 from protometry.run_folder.queued import RequeuedTrainer
@@ -21,7 +22,7 @@ def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Tra
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,
             logger=False,
-            callbacks=[*callbacks, PhaseProgressBar()] if hardware.enable_progress_bar else [*callbacks],
+            callbacks=[EndTogether(), *callbacks, *([PhaseProgressBar()] if hardware.enable_progress_bar else [])],
             enable_progress_bar=hardware.enable_progress_bar,
             default_root_dir=folder,
             enable_checkpointing=False,

@@ -309,7 +309,9 @@ class Interpretability(Callback):
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""
-        self._start(trainer, pl_module, datamodule_of(trainer).loading.split, self.suite)
+        split = datamodule_of(trainer).loading.split
+        datamodule_of(trainer).check_processes(split)
+        self._start(trainer, pl_module, split, self.suite)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Feed one batch."""

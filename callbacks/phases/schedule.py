@@ -31,7 +31,7 @@ from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches, typical_patches
 from protometry.callbacks.phases.words import similarities_to_words
-from protometry.callbacks.trainer_parts import callbacks_of, model_of
+from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, model_of
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
@@ -72,7 +72,7 @@ class PhaseSchedule(Callback):
 
     Raises:
         ValueError: at set-up, if the callback is not first, the plan uses unknown names, ``max_epochs`` exceeds the
-            plan, or the strategy is neither single-device nor DDP.
+            plan, the strategy is neither single-device nor DDP, or the data of processes differ.
         RuntimeError: if the processes' parameters differ after a switch, or the loss is not finite.
     """
 
@@ -125,6 +125,8 @@ class PhaseSchedule(Callback):
                 + (f", without the phases {', '.join(left)}" if left else "")
                 + ". Pass -1 for all of it."
             )
+        if trainer.world_size > 1:
+            datamodule_of(trainer).check_processes("projection", "val")
         self._module, self._trainer = module, trainer
         module.enter_phase(self.index)
 

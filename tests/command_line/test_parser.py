@@ -23,6 +23,7 @@ from protometry.command_line.parser import StrictParser
         (OSError(errno.ENOSPC, "No space", "a.csv"), 2, "error: [Errno 28] No space: 'a.csv'. Free some space"),
         (PermissionError(errno.EACCES, "Denied", "runs"), 2, "error: [Errno 13] Denied: 'runs'. Make the folder wri"),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
+        (RuntimeError("failed to listen. port: 80, name: EADDRINUSE"), 2, "error: Expected a free port by which the"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), 2, "error: Another process of this"),
         (RuntimeError("[gloo/pair.cc:561] Connection closed by peer"), 2, "error: Another process of this run has end"),
         (MisconfigurationException("`a` and `b` exclude"), 2, "error: `a` and `b` exclude\n"),

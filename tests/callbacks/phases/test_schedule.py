@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from protometry.callbacks import PhaseSchedule, state_hash
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.datamodules import SketchBirds
 from protometry.lightning_modules import Classifier, ProtoPNet
 from tests.lightning_modules.registry import PRUNE, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
@@ -411,3 +412,17 @@ def test_ranks_are_compared_and_buffers_are_those_of_rank_zero(ddp_pool):
         assert "different parameters or buffers at the start of phase 'joint'" in before
         assert mean.tolist() == [1.0, 1.0]
         assert flags.tolist() == [True]
+
+
+def compare_data(rank, world_size):
+    same, other = SketchBirds("tiny"), SketchBirds("tiny", train_size=16 + 8 * rank)
+    same.check_processes("projection", "val")
+    with pytest.raises(ValueError, match="Expected the same classes and images") as raised:
+        other.check_processes("projection", "val")
+    return str(raised.value), other.fingerprint_of("projection", "val")
+
+
+def test_processes_with_different_data_are_refused(ddp_pool):
+    (first, one), (second, two) = ddp_pool.run(compare_data)
+    assert first == second
+    assert f"on all processes, but the fingerprints of SketchBirds, by rank, are {one}, {two}. Give all" in first
