@@ -31,6 +31,9 @@ class WorkerLoader(DataLoader[Any]):
     """
 
     def __iter__(self) -> Any:  # Iterator; torch names its own iterator here
+        if self.num_workers == 0:
+            yield from super().__iter__()
+            return
         with _in_words():
             batches = super().__iter__()
         while True:

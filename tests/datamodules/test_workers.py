@@ -43,6 +43,13 @@ def test_a_failure_in_a_worker_reaches_the_main_process(make, error, said):
     assert re.search(said, str(raised.value))
 
 
+def test_without_workers_an_error_stays_what_it_is():
+    full = OSError(28, "No space left on device", "photos")
+    with pytest.raises(OSError, match="photos") as raised:
+        list(WorkerLoader(Mapped(fails, [full]), batch_size=None))
+    assert raised.value is full
+
+
 def test_workers_begin_as_asked():
     loader = WorkerLoader(Mapped(lambda _: torch.initial_seed(), [0]), num_workers=1, worker_init_fn=torch.manual_seed)
     assert [batch.tolist() for batch in loader] == [[0]]
