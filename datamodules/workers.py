@@ -56,7 +56,8 @@ def _begin(own: Callable[[int], None] | None, worker: int) -> None:
     """Begin a worker: what its queue cannot send becomes an error that it sends."""
 
     def tell(queue: Queue[Any], error: Exception, unsent: tuple[int, Any]) -> None:
-        queue.put((unsent[0], ExceptionWrapper(where=f"in DataLoader worker process {worker}")))
+        wrapped = ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+        queue.put((unsent[0], wrapped))
 
     Queue._on_queue_feeder_error = tell  # type: ignore[attr-defined]
     if own is not None:

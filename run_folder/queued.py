@@ -17,7 +17,7 @@ QUEUED = "hpc_ckpt_*.ckpt"  # Lightning's name for states of a job that is queue
 class _NamedCheckpoints(_CheckpointConnector):
     """Loads what it is given; under SLURM, Lightning's own would evaluate the state of a queued job in its place."""
 
-    _hpc_resume_path = None  # type: ignore[assignment]
+    _hpc_resume_path = None
 
 
 class RequeuedTrainer(Trainer):
