@@ -20,6 +20,7 @@ from protometry.explanations.choice import description
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.reports.explained_model import ExplainedModel
 from protometry.reports.stored_sources import StoredSources, write_sources
+from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.model_folder import (
     CARD,
     REMEDY,
@@ -90,7 +91,7 @@ def _write(
     }
     write_exported(folder, model.state_dict(), facts)
     data = result.dataset if result else explained.datamodule.dataset_name
-    (folder / CARD).write_text(model_card(model, facts, training or {}, data, result), "utf-8")
+    write_atomic(folder / CARD, model_card(model, facts, training or {}, data, result))
 
 
 def _class_path(kind: type) -> str:

@@ -14,6 +14,7 @@ from protometry.datamodules.photos.files import open_image
 from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import Box, png
 from protometry.reports.unit_sources import Source, UnitSources
+from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.model_folder import PHOTOS, REMEDY, ModelDescription
 
 
@@ -33,7 +34,7 @@ def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | 
         view = source.view
         if source.sample_id not in names:
             names[source.sample_id] = f"{unit}.png"
-            (folder / PHOTOS / names[source.sample_id]).write_bytes(png(view.picture))
+            write_atomic(folder / PHOTOS / names[source.sample_id], png(view.picture))
         crop = view.region if view.box else None
         seen = {"photo": names[source.sample_id], "box": view.box, "parts": view.parts, "crop": crop}
         stored.append({"unit": unit, **seen, **_facts(vars(source))})

@@ -24,6 +24,7 @@ from torch import Tensor
 from protometry.command_line.first_look import MODEL_FILE
 from protometry.command_line.former_names import with_current_names
 from protometry.command_line.user_path import regular
+from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_schema import is_bounded
 from protometry.run_folder.schema import Record, check_content, read_json
 
@@ -167,16 +168,15 @@ def write_exported(folder: Path, state: Mapping[str, Any], description: Mapping[
     Raises:
         ValueError: if the description is not strict JSON.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
     others = {name: value for name, value in state.items() if name not in tensors}
     content = {"schema": SCHEMA, **description, "state": others}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     check_content(ModelDescription, json.loads(text), folder / MODEL_FILE, "")
-    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors lets no one else read it
-    (folder / MODEL_FILE).write_text(text + "\n", "utf-8")
+    write_atomic(folder / WEIGHTS, save({name: value.contiguous() for name, value in tensors.items()}))
+    write_atomic(folder / MODEL_FILE, text + "\n")
 
 
 @contextmanager

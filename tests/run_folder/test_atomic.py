@@ -1,11 +1,14 @@
 """Files that are there as a whole or not at all."""
 
+import resource
 import subprocess
 import sys
 import time
 
 import pytest
+import torch
 
+from protometry.run_folder import model_folder
 from protometry.run_folder.atomic import write_atomic, write_new
 from tests.tiny_runs import ROOT
 
@@ -17,6 +20,18 @@ def test_a_file_is_written_as_a_whole_or_stays(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"killed.*new/a.txt"):
         write_atomic(tmp_path / "new/a.txt", b"other")
     assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == ["zwölf\n".encode()]
+
+
+def test_a_disk_without_room_for_weights_is_an_error_of_the_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_folder, "check_content", lambda *_: None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=model_folder.WEIGHTS):  # of the library that packs them, another would come
+            model_folder.write_exported(tmp_path, {"weight": torch.zeros(1000)}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_content_gets_a_number(tmp_path):
