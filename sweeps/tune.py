@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import re
+import shutil
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 ACCURACY = "val/general/accuracy"
 SECONDS_BETWEEN_LOOKS = 1.0
+FULL = re.compile(r"sqlite3.*(?:disk is full|disk I/O error)")
 BEFORE_PRUNING = 5  # trials that are never stopped early, as in Optuna's own default
 MOST_FAILURES = 3  # at the beginning
 LARGEST = 2**53  # whole number that a float holds exactly, as the sampler needs
@@ -120,7 +125,7 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
     if not 0 <= seed < MOST_SEEDS:
         raise ValueError(f"Expected argument `seed` to be at least 0 and below 2^31, but got {seed}.")
     settings = tuning.settings()
-    with only_process(tuning.folder):
+    with only_process(tuning.folder), _full_disk_said(tuning.folder / "optuna.db"):
         study = _study(tuning, seed)
         _check_settings(study, tuning, settings)
         with Interrupts() as interrupts, TemporaryDirectory(prefix="tuning-") as folder:
@@ -132,6 +137,20 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
             if interrupts.count:
                 raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.")
         _end(study, tuning)
+
+
+@contextmanager
+def _full_disk_said(database: Path) -> Iterator[None]:
+    """Where the database finds no room, raise the error of the operating system, which names what to do."""
+    try:
+        yield
+    except Exception as error:  # of SQLite, within those of SQLAlchemy and Optuna
+        cause: BaseException | None = error
+        while cause is not None and not FULL.search(str(cause)):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(database)) from error
 
 
 @dataclass(frozen=True)
@@ -262,6 +281,7 @@ def _try(study: optuna.Study, tuning: Tuning, fixed: Path, interrupts: Interrupt
         Whether it ended; otherwise it was interrupted.
 
     Raises:
+        OSError: if it failed because the disk is full.
         ValueError: if the first trials all failed.
     """
     from optuna.trial import TrialState
@@ -290,6 +310,8 @@ def _try(study: optuna.Study, tuning: Tuning, fixed: Path, interrupts: Interrupt
         study.tell(trial, score)
     else:
         ended = process.returncode == 0
+        if os.strerror(errno.ENOSPC) in last_line(run) or shutil.disk_usage(run.folder).free == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.folder))  # the trial is tried again
         trial.set_user_attr("error", "its validation accuracy is not a number" if ended else last_line(run))
         study.tell(trial, state=TrialState.FAIL)
         states = {one.state for one in _trials(study)}

@@ -3,6 +3,7 @@
 import csv
 import math
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tests.tiny_runs import ROOT
 TRAINER = """
 x = float(settings["x"])
 if x == 9:
-    raise ValueError("no such luck")
+    raise ValueError(settings.get("luck", "no such luck"))
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "checkpoints" / "last.ckpt").touch()
 if file := settings.get("edits"):
@@ -56,6 +57,29 @@ def tuning(tmp_path, monkeypatch):
         return ["tune", str(file), "--runs", str(tmp_path / "runs")]
 
     return write
+
+
+def test_a_trial_without_room_on_the_disk_is_tried_again(tuning, tmp_path):
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"No space left on device: .*trial000"):
+            main(tuning(low=9, high=9, trials=1, luck="No space left on device"))
+
+
+@pytest.mark.parametrize("room", [0, 200_000])  # bytes; an empty database takes 100,000
+def test_a_full_disk_is_said_and_the_tuning_continues_with_room(room, tuning, monkeypatch):
+    words, before = tuning(trials=2), resource.getrlimit(resource.RLIMIT_FSIZE)
+    asked = tuner._trials
+    monkeypatch.setattr(tuner, "_trials", lambda study: resource.setrlimit(limit, (4096, before[1])) or asked(study))
+    limit = resource.RLIMIT_FSIZE
+    if not room:
+        resource.setrlimit(limit, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"No space left on device: .*optuna\.db"):
+            main(words)
+    finally:
+        resource.setrlimit(limit, before)
+    monkeypatch.setattr(tuner, "_trials", asked)
+    main(words)
 
 
 def trials(folder):
