@@ -11,12 +11,15 @@ from protometry.metrics.concepts.prediction import PREDICTED, ConceptPrediction,
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_range
 
+_BALANCED = 3 * 0.5  # standard deviations of q, times its root of n
+
 
 class ConceptAccuracy(ConceptPrediction):
     """Mean over concepts of the share of images on which the concept is predicted right (higher is better).
 
     Source: Koh et al. (2020), concept accuracy: predicted as present from a probability of 1/2. ``majority`` is the
-    mean over concepts of ``max(q, 1 - q)`` with q the share of images that have the concept.
+    mean over concepts of ``max(q, 1 - q)`` with q the share of the n images that have the concept. On other images, the
+    baseline may be right on no more than 1/2 where q lies within 1.5/√n of it, three standard deviations.
 
     Example:
         >>> metric = ConceptAccuracy(torch.tensor([0]), num_concepts=1)
@@ -44,9 +47,11 @@ class ConceptAccuracy(ConceptPrediction):
     def values(self) -> Tensor:
         return self.counts[1].double() / self.counts[0]
 
-    def _majority(self) -> Tensor:
+    def _majority(self) -> tuple[Tensor, Tensor]:
         share = self.counts[2].double() / self.counts[0]
-        return torch.maximum(share, 1 - share)
+        majority = torch.maximum(share, 1 - share)
+        balanced = majority - 0.5 <= _BALANCED / self.counts[0].double().sqrt()
+        return majority, majority.masked_fill(balanced, 0.5)
 
 
 ACCURACY = MetricEntry(
@@ -57,7 +62,7 @@ ACCURACY = MetricEntry(
         name="Concept accuracy",
         formula="mean over concepts of the share of images with [p ≥ 1/2] = c",
         source="[K20] 4",
-        misread="Never predicting a rare concept is right on most images. Compare with `majority`.",
+        misread="Never predicting a rare concept is right on most images. Read `lift_over_majority`.",
         finding="{value} of the predictions of concepts are right.",
     ),
     lambda facts: build(facts, ConceptAccuracy),

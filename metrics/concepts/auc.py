@@ -78,8 +78,9 @@ class ConceptAUC(ConceptScores):
         scores, present, _ = self._kept()
         return self._of_all(concept_auc(scores, present).diagonal())
 
-    def _majority(self) -> Tensor:
-        return torch.full((len(self.units),), 0.5, dtype=torch.float64, device=self.units.device)
+    def _majority(self) -> tuple[Tensor, Tensor]:
+        half = torch.full((len(self.units),), 0.5, dtype=torch.float64, device=self.units.device)
+        return half, half
 
 
 AUC = MetricEntry(

@@ -57,7 +57,7 @@ class ConceptCalibrationError(ConceptPrediction):
     """Mean over concepts of the expected calibration error of their probabilities (lower is better).
 
     ``majority`` is the mean over concepts of ``min(q, 1 - q)`` with q the share of images that have the concept: a
-    certain prediction is off by its error rate.
+    certain prediction is off by its error rate. As the error has no interval, there is no lift over it.
 
     Example:
         >>> metric = ConceptCalibrationError(torch.tensor([0]), num_concepts=1)
@@ -87,10 +87,10 @@ class ConceptCalibrationError(ConceptPrediction):
         nothing = values.new_full((), torch.nan)
         return nothing, nothing
 
-    def _majority(self) -> Tensor:
+    def _additions(self) -> dict[str, Any]:
         images, _, present = self.table.sum(dim=2)
-        shares: Tensor = torch.minimum(present, images - present) / images
-        return shares
+        shares = torch.minimum(present, images - present) / images
+        return {"majority": float(shares.masked_fill(~self.values().isfinite(), torch.nan).nanmean())}
 
 
 CALIBRATION_ERROR = MetricEntry(

@@ -11,6 +11,7 @@ from torch import Tensor
 from protometry.metrics.concepts.prediction import ConceptPrediction, build
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
+from protometry.metrics.primitives.intervals import lift_over, pairs_interval
 
 
 class ConceptLocality(ConceptPrediction):
@@ -22,7 +23,9 @@ class ConceptLocality(ConceptPrediction):
     count if all parts are visible; a concept of no part, or whose score never changes, is undefined.
 
     ``summary`` adds ``chance``, 1/N, and ``other_concepts``, the mean over concepts of the share that the same part has
-    in the changes of concepts of other parts: a large part may change all scores.
+    in the changes of concepts of other parts: a large part may change all scores. The interval of
+    ``lift_over_other_concepts``, the mean difference from it, is for other concepts on the same images
+    (:func:`~protometry.metrics.functional.pairs_interval`), since a concept is also compared with by others.
 
     Args:
         parts: ``(L,)`` int64 in ``[0, N)``, the part that each concept is about, -1 for none.
@@ -79,12 +82,13 @@ class ConceptLocality(ConceptPrediction):
         return self.changes / self.changes.sum(dim=1, keepdim=True)
 
     def _additions(self) -> dict[str, Any]:
-        shares = self._shares()
+        shares, values = self._shares(), self.values()
         other = (self.parts != self.parts[:, None]) & (self.parts >= 0)  # (L, L)
-        of_others = torch.where(other[:, :, None], shares, torch.nan).nanmean(dim=1)  # (L, N)
-        same = of_others.gather(1, self.parts.clamp(min=0)[:, None])[:, 0]
-        compared = same.masked_fill(self.values().isnan(), torch.nan).nanmean()
-        return {"chance": 1 / shares.shape[1], "other_concepts": float(compared)}
+        of_others = shares.T[self.parts.clamp(min=0)].masked_fill(~other, torch.nan)  # the part of each in the others
+        pairs = values[:, None] - of_others
+        lift = pairs.nanmean(dim=1).nanmean()
+        bounds = pairs_interval(pairs, value_range=(-1.0, 1.0))
+        return {"chance": 1 / shares.shape[1], **lift_over("other_concepts", values.nanmean() - lift, lift, bounds)}
 
 
 LOCALITY = MetricEntry(
@@ -95,7 +99,7 @@ LOCALITY = MetricEntry(
         name="Locality",
         formula="mean over concepts of Σ abs(s(x) − s(x without the own part)) / Σ over parts of the same",
         source="none, after [R25]",
-        misread="Compare with `other_concepts`: a part that covers much of the object changes every score. "
+        misread="Read `lift_over_other_concepts`: a part that covers much of the object changes every score. "
         "Probabilities near 0 and 1 hide changes that logits show: 84 % against 56 % of the same concept layer.",
         finding="{value} of the changes of a concept's score are due to the part it is about.",
     ),

@@ -12,6 +12,7 @@ from protometry.metrics.base import ItemMean
 from protometry.metrics.facts import Facts
 from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
+from protometry.metrics.primitives.intervals import lift_over, lifts_interval
 
 CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
 PREDICTED = ("corrections", *CONCEPTS)
@@ -20,8 +21,10 @@ PREDICTED = ("corrections", *CONCEPTS)
 class ConceptPrediction(ItemMean):
     """Base of the metrics with one value per concept of the data set.
 
-    ``summary`` adds ``majority``: the value of a constant, certain prediction of what most evaluated images show
-    (present, if half of them do), averaged over the same concepts.
+    ``summary`` adds ``majority``, the value of a constant, certain prediction of what most evaluated images show
+    (present, if half of them do), averaged over the same concepts, and ``lift_over_majority``, the mean over concepts
+    of the difference, with its 95 % interval. Chance lets either answer to a balanced concept prevail, so that the
+    upper bound is of the difference from the least that the baseline may reach on other images.
 
     Args:
         concepts: ``(U,)`` int64, the concept each unit stands for, -1 for none; a concept is read from the first active
@@ -53,13 +56,15 @@ class ConceptPrediction(ItemMean):
         self.dropped = self.dropped + broken.sum()
         return predictions.detach().index_select(1, self.units).masked_fill(~self.named, torch.nan)
 
-    def _majority(self) -> Tensor:
-        """``(L,)`` float64, the value of the majority baseline."""
+    def _majority(self) -> tuple[Tensor, Tensor]:
+        """``(L,)`` float64 each, the value of the majority baseline, and the least that it may be on other images."""
         raise NotImplementedError
 
     def _additions(self) -> dict[str, Any]:
-        baseline = self._majority().masked_fill(~self.values().isfinite(), torch.nan)
-        return {"majority": float(baseline.nanmean())}
+        values, (majority, least) = self.values(), self._majority()
+        lifts, most = values - majority, values - least
+        bounds = lifts_interval(lifts)[0], lifts_interval(most)[1]
+        return lift_over("majority", (values - lifts).nanmean(), lifts.nanmean(), bounds)
 
 
 class ConceptScores(ConceptPrediction, KeptScores):

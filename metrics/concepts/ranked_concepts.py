@@ -12,7 +12,7 @@ from protometry.metrics.base import SummaryMetric
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.checks import check_choice, check_labels, check_tensor
-from protometry.metrics.primitives.intervals import lift_interval
+from protometry.metrics.primitives.intervals import lift_interval, lift_over
 
 Ranking = Literal["contribution", "weight", "score"]
 Order = Literal["signed", "abs", "positive_evidence"]
@@ -165,10 +165,8 @@ class RankedConcepts(SummaryMetric):
         additions: dict[str, float] = {}
         for row, (name, value) in enumerate(self.baselines().items()):
             totals = self.lift_totals[row]
-            low, high = lift_interval(totals, self.lift_products[row], self.lift_images[row])
-            lift = {"": (totals[0] - totals[1]) / totals[2], "_low": low, "_high": high}
-            additions[name] = float(value)
-            additions |= {f"lift_over_{name}{end}": float(bound) for end, bound in lift.items()}
+            bounds = lift_interval(totals, self.lift_products[row], self.lift_images[row])
+            additions |= lift_over(name, value, (totals[0] - totals[1]) / totals[2], bounds)
         return additions
 
 

@@ -11,7 +11,7 @@ from protometry.metrics.base import ItemMean
 from protometry.metrics.concepts.auc import concept_auc
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_range, check_tensor
-from protometry.metrics.primitives.intervals import mean_interval
+from protometry.metrics.primitives.intervals import lift_over, lifts_interval
 
 
 class TCAVArea(ItemMean):
@@ -84,9 +84,7 @@ class TCAVArea(ItemMean):
     def _additions(self) -> dict[str, Any]:
         own, random = self._areas()
         lifts = own - random
-        bounds = mean_interval(lifts.nansum(), lifts.square().nansum(), lifts.isfinite().sum(), value_range=(-1.0, 1.0))
-        names = ("random", "lift_over_random", "lift_over_random_low", "lift_over_random_high")
-        return dict(zip(names, map(float, (random.nanmean(), lifts.nanmean(), *bounds)), strict=True))
+        return lift_over("random", random.nanmean(), lifts.nanmean(), lifts_interval(lifts))
 
 
 TCAV = MetricEntry(

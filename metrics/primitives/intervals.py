@@ -95,7 +95,7 @@ def mean_interval(
 
 
 def pairs_interval(pairs: Tensor, confidence: float = 0.95, value_range: Range = (-math.inf, math.inf)) -> Bounds:
-    """Interval of the mean over all pairs of items, for other items.
+    """Interval of the mean over items of the mean over their pairs with others, for other items.
 
     An item counts in the pairs of all others, too, so that an interval of the items' own means would be too narrow.
 
@@ -105,7 +105,8 @@ def pairs_interval(pairs: Tensor, confidence: float = 0.95, value_range: Range =
     itself is not corrected.
 
     Args:
-        pairs: ``(..., n, n)`` float, the value of each ordered pair, NaN where undefined; need not be symmetric.
+        pairs: ``(..., n, n)`` float, the value of each ordered pair, NaN where undefined; need not be symmetric. A
+            row holds the pairs of an item.
         confidence: coverage in (0, 1).
         value_range: smallest and largest possible value of a pair.
 
@@ -122,17 +123,14 @@ def pairs_interval(pairs: Tensor, confidence: float = 0.95, value_range: Range =
     values, known = pairs.double().masked_fill(~defined, 0), defined.double()
     items = defined.any(dim=-1)
     count = items.sum(dim=-1)
-    left_out = (_without_each(values) / _without_each(known)).masked_fill(~items, 0)
+    sums, numbers = (table.sum(dim=-1, keepdim=True) for table in (values, known))
+    without = (sums - values) / (numbers - known)  # (..., n, n), the mean of the pairs of a row without each item
+    same = torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
+    left_out = without.masked_fill(same | (numbers == known), torch.nan).nanmean(dim=-2).masked_fill(~items, 0)
     moved = left_out - (left_out.sum(dim=-1) / count)[..., None]
-    mean = values.sum(dim=(-2, -1)) / known.sum(dim=(-2, -1))
+    mean = (sums / numbers).nanmean(dim=(-2, -1))
     pseudo = (mean[..., None] - (count - 1)[..., None] * moved).masked_fill(~items, 0)
     return mean_interval(pseudo.sum(dim=-1), pseudo.square().sum(dim=-1), count, confidence, value_range)
-
-
-def _without_each(table: Tensor) -> Tensor:
-    """``(..., n)`` sums of ``(..., n, n)`` without the row and the column of each item."""
-    rows, columns = table.sum(dim=-1), table.sum(dim=-2)
-    return rows.sum(dim=-1, keepdim=True) - rows - columns + table.diagonal(dim1=-2, dim2=-1)
 
 
 def _wilson(share: Tensor, n: Tensor, quantile: Tensor | float) -> Bounds:
@@ -286,3 +284,25 @@ def lift_interval(totals: Tensor, products: Tensor, count: Tensor, confidence: f
         )
     )
     return (lift - below).clamp(-1, 1), (lift + above).clamp(-1, 1)
+
+
+def lifts_interval(lifts: Tensor) -> Bounds:
+    """:func:`mean_interval` of ``(N,)`` differences of two fractions; NaN are left out."""
+    n = lifts.isfinite().sum()
+    return mean_interval(lifts.nansum(), lifts.square().nansum(), n, value_range=(-1.0, 1.0))
+
+
+def lift_over(name: str, control: Tensor, lift: Tensor, bounds: Bounds) -> dict[str, float]:
+    """What a summary says of a control: its value, the lift of the metric over it, and the interval of the lift.
+
+    Args:
+        name: of the control.
+        control: its value, scalar.
+        lift: value minus control.
+        bounds: of the lift, over the same images or items as both.
+
+    Returns:
+        ``<name>``, ``lift_over_<name>``, ``lift_over_<name>_low`` and ``lift_over_<name>_high``.
+    """
+    values = {"": lift, "_low": bounds[0], "_high": bounds[1]}
+    return {name: float(control)} | {f"lift_over_{name}{end}": float(value) for end, value in values.items()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.base import ImageMean
-from protometry.metrics.primitives.intervals import mean_interval
+from protometry.metrics.primitives.intervals import lift_over, mean_interval
 
 
 class AgainstControl(ImageMean):
@@ -39,6 +39,4 @@ class AgainstControl(ImageMean):
         length = self.value_range[1] - self.value_range[0]
         low, high = mean_interval(self.lift_sums[0], self.lift_sums[1], self.image_count, value_range=(-length, length))
         lift = self.lift_sums[0] / self.image_count
-        name = f"lift_over_{self.control}"
-        bounds = {self.control: self._estimate()[0] - lift, name: lift, f"{name}_low": low, f"{name}_high": high}
-        return {name: float(value) for name, value in bounds.items()}
+        return lift_over(self.control, self._estimate()[0] - lift, lift, (low, high))

@@ -28,9 +28,7 @@ _CONTROLS = {
     "own": "with its own ones",
     "majority": "for the most frequent answer",
     "other_concepts": "for concepts of other parts",
-    "unmoved": "for maps that do not depend on the model",
 }
-_UNMOVED = {"sanity/randomised_rank_correlation": 1.0}  # what randomisation does not change
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def findings(files: EvaluationFiles, contents: Contents | None = None) -> list[F
         entry = files.result["metrics"].get(key)
         if entry is None or entry["value"] is None:
             continue
-        (name, lift), unit, (low, high) = _control(key, entry), entry["unit"], entry["ci95"]
+        (name, lift), unit, (low, high) = _control(entry), entry["unit"], entry["ci95"]
         control = None if lift is None else entry["value"] - lift[0]
         text = ENTRIES[key].words.finding.format(value=_printed(entry["value"], unit))
         if control is not None:
@@ -92,16 +90,14 @@ def _interval(low: float, high: float, unit: str) -> str:
     return f"[{_printed(low, unit)}, {_printed(high, unit)}]"
 
 
-def _control(key: str, entry: Mapping[str, Any]) -> tuple[str, Lift | None]:
-    """What the value is compared with, and the difference with the bounds of its 95 % interval."""
-    constant = {"unmoved": _UNMOVED.get(key), **{name: entry.get(name) for name in ("majority", "other_concepts")}}
-    low, high = entry["ci95"]
-    for name, control in constant.items():
-        if control is not None and low is not None and high is not None:
-            return name, (entry["value"] - control, low - control, high - control)
+def _control(entry: Mapping[str, Any]) -> tuple[str, Lift | None]:
+    """What the value is compared with, and the difference with the bounds of its 95 % interval.
+
+    The interval of the value says nothing of the difference, since the control varies with the same images or concepts.
+    """
     for name, lift in entry.items():
         bounds = entry.get(f"{name}_low"), entry.get(f"{name}_high")
-        if lift is not None and bounds[0] is not None and bounds[1] is not None:
+        if name.startswith("lift_over_") and None not in (lift, *bounds):
             return name.removeprefix("lift_over_"), (lift, bounds[0], bounds[1])
     return "", None
 

@@ -54,6 +54,7 @@ def test_by_hand():
     summary = metric.summary()
     assert (summary["value"], summary["chance"]) == approx((0.5, 1 / 3))
     assert summary["other_concepts"] == approx((0.6 + 0.2) / 2)  # of the second in part 0, of the first in part 1
+    assert summary["lift_over_other_concepts"] == approx(0.1)
     scaled = inputs | {"score_changes": changes * torch.tensor([7.0, 0.5, 1])[:, None]}
     assert updated(metric.clone(), scaled).values().tolist() == approx([0.6, 0.4, math.nan])
 

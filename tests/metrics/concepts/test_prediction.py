@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from protometry.metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
-from protometry.metrics.functional import concept_auc, name_units
+from protometry.metrics.functional import concept_auc, mean_interval, name_units
 from tests.metrics.tester import Case, MetricTests, updated
 
 # concept 0 is unit 2, concept 1 no unit, concept 2 unit 3, since unit 0 is not active
@@ -78,13 +78,28 @@ def test_by_hand():
     inputs = {"concept_probabilities": probabilities, "concept_labels": labels}
     accuracy = updated(ConceptAccuracy(both, 2), inputs)
     assert accuracy.values().tolist() == [0.5, 1.0]
-    assert accuracy.summary()["majority"] == 0.75  # 3/4 are present, 3/4 absent
+    lift = accuracy.summary()
+    assert (lift["majority"], lift["lift_over_majority"]) == (0.75, 0)  # 3/4 are present, 3/4 absent
+    bounds = mean_interval(torch.tensor(0.0), torch.tensor(0.125), torch.tensor(2), value_range=(-1.0, 1.0))
+    assert lift["lift_over_majority_low"] == pytest.approx(bounds[0].item())  # of 1/2 - 3/4 and 1 - 3/4
+    assert lift["lift_over_majority_high"] == 1  # of 0 and 1/2, since four images do not tell 3/4 from 1/2
     area = updated(ConceptAUC(both, 2), {"scores": probabilities, "concept_labels": labels})
     torch.testing.assert_close(area.values(), torch.tensor([2 / 3, 1.0], dtype=torch.float64))  # 0.4 loses to 0.7
-    assert area.summary()["majority"] == 0.5
+    assert (area.summary()["majority"], area.summary()["lift_over_majority"]) == (0.5, pytest.approx(1 / 3))
     error = updated(ConceptCalibrationError(both, 2, bins=2), inputs)  # 0.4 is alone in its bin: .6; 2 - 2.4: .4
     assert [round(value, 6) for value in error.values().tolist()] == [0.25, 0.2]  # 1 - .6 and .4
     assert error.summary()["majority"] == 0.25
+    assert "lift_over_majority" not in error.summary()
+
+
+def test_guesses_about_balanced_concepts_are_as_good_as_the_majority_may_be():
+    """On these images one of both answers is right more often, on 53 % of 200."""
+    generator = torch.Generator().manual_seed(0)
+    guesses, labels = torch.rand(2, 200, 112, generator=generator)
+    record = {"concept_probabilities": guesses, "concept_labels": labels < 0.5}
+    summary = updated(ConceptAccuracy(torch.arange(112), 112), record).summary()
+    assert summary["lift_over_majority"] < -0.02
+    assert summary["lift_over_majority_low"] < 0 < summary["lift_over_majority_high"]
 
 
 def test_majority_is_that_of_the_concepts_that_count():

@@ -39,12 +39,14 @@ def test_the_sentence_names_the_control():
     assert (found.control, found.lift) == (pytest.approx(0.6), "-20.0 % [-30.0 %, -10.0 %]")
 
 
-def test_controls_that_are_constants():
-    moved = finding("sanity/randomised_rank_correlation", unit="correlation", **lifted("shifted", 0, 0.1, False))
-    assert (moved.control, moved.verdict) == (1, "clear")
-    assert "0.40, against 1.00 for maps that do not depend on the model" in moved.text
-    frequent = finding("concepts/accuracy", majority=0.35)
-    assert (frequent.control, frequent.verdict) == (pytest.approx(0.35), "unclear")
+def test_maps_that_do_not_change_are_worse_than_unrelated_ones():
+    moved = finding("sanity/randomised_rank_correlation", unit="correlation", **lifted("shifted", 0.3, 0.4, False))
+    assert (moved.control, moved.verdict) == (pytest.approx(0.05), "worse")
+    assert moved.text.endswith("0.40, against 0.05 at a random place.")
+
+
+def test_the_interval_of_the_value_says_nothing_about_a_difference():
+    assert finding("concepts/accuracy", majority=0.1).verdict == ""
 
 
 def test_without_a_control_there_is_no_verdict():

@@ -1,0 +1,26 @@
+"""How often a sentence of an audit is wrong where the metric is as good as its control, or better by the margin."""
+
+import pytest
+
+from benchmarks.verdict_errors import CASES, verdicts
+from protometry.metrics.concepts.prediction import ConceptPrediction
+from protometry.metrics.sanity.against_control import AgainstControl
+from protometry.metrics.suite import ENTRIES, SUITES
+from protometry.reports.html.audit_page import CLEAR
+
+
+@pytest.mark.parametrize(
+    ("draws", "most"),
+    # a share of .025, of each verdict: five errors or more in 40 draws come by chance once in 250 times
+    [(40, 4 / 40), pytest.param(400, 0.025 + 3 * 0.0078, marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize(("key", "name"), CASES)
+def test_verdicts_are_rarely_wrong(key, name, draws, most):
+    same, margin = (verdicts(key, CASES[key, name], lift, draws) for lift in (0.0, CLEAR))
+    assert same["clear"] == margin["worse"] == 0
+    assert max(same["worse"], margin["clear"]) <= most
+
+
+def test_every_sentence_with_a_control_is_simulated():
+    compared = {key for key in SUITES["audit"] if issubclass(ENTRIES[key].metric, AgainstControl | ConceptPrediction)}
+    assert compared - {"concepts/task_leakage", "concepts/interconcept_leakage"} == {key for key, _ in CASES}
