@@ -46,8 +46,8 @@ class Shown(View):
 class Removal(Shown):
     """The image with 0, 1/8, ... 8/8 of its pixels taken away in the order of a map: of each unit, and of a control.
 
-    The whole image is the clean one. Others take 7 forwards for each unit and for the control, which is the shifted map
-    of the first unit for all units, and one for the empty image: 43 for five units.
+    The whole image is the clean one. Others take 7 forwards for each unit and as many for its control, its own map
+    shifted, and one for the empty image: 71 for five units.
 
     Args:
         sign: of the maps; with -1 the least relevant pixels go first.
@@ -58,7 +58,7 @@ class Removal(Shown):
         assert clean.saliency is not None
         maps = sign * clean.saliency
         self.removal_scores = self._scores(maps)  # (B, k, 9); NaN in empty slots and for flat maps
-        shifted = shifted_maps(maps[:, :1], clean.images.keys, clean.setting.seed + SHIFT_SEED)
+        shifted = shifted_maps(maps, clean.images.keys, clean.setting.seed + SHIFT_SEED)
         self.shifted_removal_scores = self._scores(shifted)
 
     @cached_property
@@ -66,7 +66,7 @@ class Removal(Shown):
         return self._seen(torch.zeros_like(self.clean.images.pixels[:, :1], dtype=torch.int64), 1.0)
 
     def _scores(self, maps: Tensor) -> Tensor:
-        """``(B, k, 9)`` in the order of ``(B, k, H, W)`` maps or of the same ``(B, 1, H, W)`` for all units."""
+        """``(B, k, 9)`` in the order of ``(B, k, H, W)`` maps."""
         order = removal_order(maps)
         between = [self._seen(order, step / STEPS) for step in range(1, STEPS)]
         scores = torch.stack([self._of_units(self.clean.scores[:, None]), *between, self._empty], dim=2)

@@ -59,7 +59,7 @@ FAMILY = Family(
     about="Deletion, insertion, randomisation and cells are of the top-5 units of an image, then over images. The "
     "control of the first three, `shifted`, is the same map moved by a random distance, around the border "
     "where it leaves the image: a map that marks nothing in particular has a lift of 0. Deletion and "
-    "insertion leave out units without a positive score and take 43 forward passes each for an image: of more "
+    "insertion leave out units without a positive score and take 71 forward passes each for an image: of more "
     "than 1,000, 1,000 are drawn by class, as for misalignment (`--attacked N`, `protocol.attacked`). "
     "Randomisation takes one forward pass and one more explanation; the model gets its weights back. The suite "
     "`sanity_full` adds `@1` and `@3` to the keys of randomisation: only the last stage, or the last three, are drawn "

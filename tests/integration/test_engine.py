@@ -195,7 +195,7 @@ def count_images(model, suite, images=8, **options):
         (["alignment/consistency", "alignment/stability"], 4),
         (["alignment/misalignment_noise_pac"], 2),
         (["alignment/misalignment_pac"], 42),
-        (["sanity/deletion", "sanity/insertion"], 1 + 2 * 43),
+        (["sanity/deletion", "sanity/insertion"], 1 + 2 * 71),
         (["sanity/randomised_ssim", "sanity/randomised_rank_correlation"], 2),
         (["sanity/randomised_ssim", "sanity/randomised_ssim@1", "sanity/randomised_rank_correlation@1"], 3),
         (["sanity/cell_alone", "sanity/gradient_inside"], 1 + 10 + 1),
