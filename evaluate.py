@@ -74,7 +74,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         data: evaluate on other data than the run's: a yaml file as in configs/data. Classes are matched by name, and
             images of classes that the model does not know are left out. A folder without parts is evaluated as a whole.
         interface: how the suite funnybirds derives parts: "ssm" (the default), summed similarity maps; "bb", boxes;
-            "bb_reference", boxes with the slips of the released code; "attribution", the maps of ``--explainer``.
+            "bb_reference" and "bb_corrected", boxes with slips of the released code; "attribution", ``--explainer``.
         report: also write pages, if the suite has explanations.
         scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
         maps: also write the maps and boxes of all units on all images, as arrays with an index.

@@ -19,7 +19,8 @@ from protometry.metrics.primitives.boxes import bounding_boxes
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.regions import percentile_mask
 
-BoxVariant = Literal["fixed", "reference"]
+BoxVariant = Literal["fixed", "reference", "corrected"]
+_FOREIGN_CLASS = 3  # whose weights the released code read: the number of colour channels of a prototype's picture
 _PIXELS_AT_ONCE = 2**24  # of enlarged maps: 64 MiB of float32
 
 
@@ -71,8 +72,10 @@ class BoxMaps(Explainer):
     elsewhere. A flat map has no box.
 
     Args:
-        variant: ``"reference"`` has two errors of the released code: a box is drawn around the pixels that are not
-            below the quantile, for a flat map around the whole image, and loses its last row and column.
+        variant: ``"reference"`` has three errors of the code as released in 2023: a box is drawn around the pixels that
+            are not below the quantile, for a flat map around the whole image; it loses its last row and column; and
+            w_cu is that of class 3 for every class c, since the number of colour channels overwrote c
+            (github.com/visinf/funnybirds/issues/5). ``"corrected"`` has the first two, as that code since March 2025.
 
     Raises:
         ValueError: if ``variant`` is unknown.
@@ -94,13 +97,22 @@ class BoxMaps(Explainer):
         self.variant = variant
 
     def supports(self, model: InterpretableModel) -> str | None:
-        """As for :class:`SummedMaps`."""
+        """As for :class:`SummedMaps`; ``"reference"`` needs the class whose weights it reads."""
+        if self.variant == "reference" and model.units().owner.shape[1] <= _FOREIGN_CLASS:
+            return f"the released code reads the weights of class {_FOREIGN_CLASS}, and the model has no such class"
         return _without_weights(model)
+
+    @property
+    def coverage(self) -> Literal["fixed", "reference"]:
+        """How the region covers a part, see :func:`~protometry.metrics.functional.covered_parts`."""
+        return "fixed" if self.variant == "fixed" else "reference"
 
     @torch.no_grad()
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         image, unit, boxes = self._boxes(model, question.output, question.ids, question.size)
-        shares = (class_weights(model, question.output, question.ids) * question.output.scores)[image, unit]
+        weighing = torch.full_like(question.ids, _FOREIGN_CLASS) if self.variant == "reference" else None
+        weights = class_weights(model, question.output, question.ids, weighing)
+        shares = (weights * question.output.scores)[image, unit]
         return _stack(shares.float(), image, boxes, len(question.ids), question.size)
 
     @torch.no_grad()
@@ -131,7 +143,7 @@ class BoxMaps(Explainer):
         pairs = zip(torch.split(image, step), torch.split(unit, step), strict=True)
         chunks = [bounding_boxes(self._mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
         boxes = torch.cat(chunks) if chunks else image.new_empty(0, 4)
-        if self.variant == "reference":
+        if self.variant != "fixed":
             boxes = boxes - torch.tensor([0, 0, 1, 1], device=boxes.device)
         return image, unit, boxes
 
@@ -152,14 +164,17 @@ def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:
     return table.owner.T[classes.clamp(min=0)] & table.active
 
 
-def class_weights(model: InterpretableModel, output: ModelOutput, classes: Tensor) -> Tensor:
+def class_weights(
+    model: InterpretableModel, output: ModelOutput, classes: Tensor, weighing: Tensor | None = None
+) -> Tensor:
     """``(B, U)`` float, the share of every unit in the logit of one class per image, divided by its score.
 
-    It is 0 for units that the class does not own or that are not active, and where the score is 0.
+    It is 0 for units that the class does not own or that are not active, and where the score is 0. ``weighing`` names
+    other classes, to whose logits the units of ``classes`` add.
     """
     scores = output.scores
     used = owned_by(model, classes) & (scores != 0)
-    shares: Tensor = model.contributions(output, classes)
+    shares: Tensor = model.contributions(output, classes if weighing is None else weighing)
     return torch.where(used, shares / scores.masked_fill(~used, 1), 0)
 
 

@@ -69,8 +69,8 @@ class Interpretability(Callback):
         attacked: number of images, drawn by class, for the misalignment attack of 40 steps and for deletion,
             insertion, cell_alone and gradient_inside; None for all.
         interface: how metrics that take parts away read explanations: ``"ssm"`` (the default), summed similarity maps;
-            ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the released code; ``"attribution"``, the maps
-            of ``explainer``.
+            ``"bb"``, boxes; ``"bb_reference"``, boxes with the errors of the code as released, ``"bb_corrected"``, with
+            those it still has; ``"attribution"``, the maps of ``explainer``.
 
     Raises:
         ValueError: for an unknown family or key, a suite without any, or a number out of range; before a pass, if no

@@ -17,7 +17,7 @@ _ARGUMENTS = {  # the published tables' word -> argument of a model
     "features": "num_features",
     "per_class": "features_per_class",
 }
-_INTERFACES = {"bb_reference": "bb"}  # from explanations to parts -> the published tables' word
+_INTERFACES = {"bb_reference": "bb", "bb_corrected": "bb"}  # from explanations to parts -> the published tables' word
 _EXPLAINERS = {"grad_cam": "gradcam", "ixg": "input_x_gradient"}  # key of an explainer -> the published tables' word
 
 
@@ -66,6 +66,8 @@ def matches(result: Result, records: Sequence[Published]) -> list[Match]:
     balanced = facts | {"weighting": "class_balanced"}
     interface = result.protocol.get("interface")
     by_part = facts if interface == "attribution" else facts | {"explainer": _INTERFACES.get(str(interface), interface)}
+    if result.protocol.get("foreign_weights"):
+        by_part = by_part | {"code": "before_fix"}
     all_matches = []
     for record in records:
         if record.dataset != result.dataset or record.base_model not in names_of(result):

@@ -30,6 +30,7 @@ MUST_AGREE = (
     "explainer",
     "explained_by",
     "interface",
+    "foreign_weights",
     "object",
     "top_k",
     "noise",

@@ -88,6 +88,23 @@ def test_boxes_of_the_released_code_by_hand():
     assert region.nonzero()[[0, -1]].flatten().tolist() == [2, 3, 8, 8]
 
 
+def test_the_released_code_fills_boxes_with_the_weights_of_class_three(monkeypatch):
+    """Of the units that the class owns, in the boxes of these."""
+    rows = torch.cat([WEIGHT, torch.zeros(1, 3), torch.tensor([[5.0, 7.0, -4.0]])])
+    monkeypatch.setattr(f"{__name__}.WEIGHT", rows)
+    model, images = Owned((10, 10)), rand(1, 3, 10, 10)
+    scores, (_, unit, boxes) = model(images).scores[0], BoxMaps("reference")._boxes(
+        model, model(images), torch.tensor([0]), (10, 10)
+    )  # fmt: skip
+    for variant, weight in (("reference", rows[3]), ("corrected", rows[0])):
+        expected = torch.zeros(10, 10)
+        for u, (x0, y0, x1, y1) in zip(unit.tolist(), boxes.tolist(), strict=True):
+            expected[y0 : y1 + 1, x0 : x1 + 1] += weight[u] * scores[u]
+        close(explain(BoxMaps(variant), images, torch.tensor([[0]]))[0, 0], expected)
+    monkeypatch.setattr(f"{__name__}.WEIGHT", rows[:3])
+    assert "the model has no such class" in BoxMaps("reference").supports(Owned((10, 10)))
+
+
 def test_boxes_in_any_batch(monkeypatch):
     images, classes = randn(5, 3, 9, 7), torch.tensor([[0, 1], [1, 0], [0, -1], [1, 1], [-1, 0]])
     together = explain(BoxMaps(), images, classes)

@@ -6,16 +6,18 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from protometry.explanations import BoxMaps, Explainer, SummedMaps
+from protometry.explanations.summed_maps import BoxVariant
 from protometry.metrics.suite import ENTRIES
 
-Interface = Literal["ssm", "bb", "bb_reference", "attribution"]
+Interface = Literal["ssm", "bb", "bb_reference", "bb_corrected", "attribution"]
+_BOXES: dict[str, BoxVariant] = {"bb": "fixed", "bb_reference": "reference", "bb_corrected": "corrected"}
 
 
 def part_explainer(interface: Interface, explainer: Explainer) -> Explainer:
     """The explainer of classes that the part metrics read."""
     if interface == "attribution":
         return explainer
-    return {"ssm": SummedMaps(), "bb": BoxMaps("fixed"), "bb_reference": BoxMaps("reference")}[interface]
+    return BoxMaps(_BOXES[interface]) if interface in _BOXES else SummedMaps()
 
 
 def refuse_interface(interface: Interface | None, asked: Explainer | None, of_parts: bool) -> None:

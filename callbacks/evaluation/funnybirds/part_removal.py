@@ -138,7 +138,7 @@ class PartRemoval(View):
         thresholds = part_thresholds().to(self.clean.labels.device)
         if (regions := self.clean.outputs.class_regions) is not None:
             region, rule = regions[:, self._slots[explained]], cast(BoxMaps, self.clean.observer.class_explainer)
-            return covered_parts(region, *self._instances, thresholds, self._candidates, rule.variant)
+            return covered_parts(region, *self._instances, thresholds, self._candidates, rule.coverage)
         total = self._map(explained).double().sum(dim=(1, 2))
         return important_parts(self._importance(explained), total, thresholds)
 

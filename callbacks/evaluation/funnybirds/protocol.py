@@ -52,8 +52,9 @@ class FunnyBirdsProtocol:
         return torch.stack([ids[name] for name in explained_slots(fields)], dim=1)
 
     def protocol_entries(self, height: int) -> dict[str, Any]:
-        """Side in pixels of the square that dilates parts before explanations are summed over them."""
-        return {"dilation": self._dilation(height)}
+        """Side in pixels of the square that dilates parts before maps are summed; whether weights are foreign."""
+        foreign = isinstance(self.explainer, BoxMaps) and self.explainer.variant == "reference"
+        return {"dilation": self._dilation(height)} | ({"foreign_weights": True} if foreign else {})
 
     def views(self, clean: Clean) -> list[View]:
         """The image without some of its parts."""

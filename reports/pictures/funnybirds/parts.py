@@ -126,7 +126,7 @@ def _explain(
     if isinstance(explainer, BoxMaps):
         importance = part_importance(maps, masks, part, parts, dilation=1)
         region = explainer.region(model, model(image), ids)[:, 0].cpu()
-        important = covered_parts(region, masks, part, thresholds, parts, explainer.variant)
+        important = covered_parts(region, masks, part, thresholds, parts, explainer.coverage)
     else:
         importance = part_importance(maps, masks, part, parts, part_dilation(maps.shape[1]))
         important = important_parts(importance, maps.double().sum(dim=(1, 2)), thresholds)

@@ -344,6 +344,22 @@ def test_a_number_in_two_tables_is_printed_once(make):
     assert cells == ["75.00 (F2 F4)"]
 
 
+@pytest.mark.parametrize(
+    ("facts", "value", "other"),
+    [
+        ({"interface": "bb_reference"}, "75.00 (F2 F4)", "before_fix (these runs: fixed)"),
+        ({"interface": "bb_corrected"}, "75.00 (F2 F4)", "before_fix (these runs: fixed)"),
+        ({"interface": "bb_reference", "foreign_weights": True}, "24.00 (F1 F2 F4)", "fixed (these runs: before_fix)"),
+    ],
+)
+def test_published_numbers_with_and_without_the_overwritten_class(make, facts, value, other):
+    runs = ({"funnybirds/sd": 0.5}, {"dataset": "funnybirds"})
+    text = make(runs, paper="funnybirds_revisited", protocol=RESNET | facts)
+    row = parsed(text)["funnybirds/sd"]
+    assert [cell for name, cell in row.items() if "bb" in name and "†" not in name] == [value]
+    assert f"† code={other}" in text
+
+
 def test_published_numbers_of_one_interface_stand_beside_ours(make):
     protocol = RESNET | {"interface": "bb_reference"}
     text = make(({"funnybirds/d": 0.5}, {"dataset": "funnybirds"}), paper="funnybirds", protocol=protocol)
