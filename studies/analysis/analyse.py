@@ -15,6 +15,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from protometry.run_folder.atomic import write_atomic
+from protometry.studies.analysis.automatic import LOCALISATION, Columns, metric_results, read_metrics
 from protometry.studies.analysis.graded import Person, grade
 from protometry.studies.analysis.names import figure, unit_of
 from protometry.studies.analysis.results import (
@@ -42,7 +43,12 @@ RESULTS, SUMMARY = "analysis", "summary.json"  # folder in the bundle, and the f
 
 
 def analyse(
-    folder: Path, database: Path | None = None, out: Path | None = None, answers: Path | None = None
+    folder: Path,
+    database: Path | None = None,
+    out: Path | None = None,
+    answers: Path | None = None,
+    images: dict[str, Path] | None = None,
+    metrics: str = LOCALISATION,
 ) -> dict[str, Any]:
     """Analyse a study and write its results.
 
@@ -52,6 +58,9 @@ def analyse(
         out: folder for the results, free or with those of an earlier analysis, which are replaced; ``analysis`` in the
             bundle if None.
         answers: folder with answers that were saved from files without a server, instead of a database.
+        images: of an arm, ``images.csv`` of an evaluation of its model with the explainer of the study, whose metrics
+            are correlated with the answers to the same images.
+        metrics: columns of these files, separated by commas.
 
     Returns:
         The content of ``summary.json``: how many ``participants`` there are, by status and flag, and how many are
@@ -66,6 +75,7 @@ def analyse(
     bundle = load_bundle(folder)
     out = out or folder / RESULTS
     _check_folder(out)
+    columns = read_metrics(bundle, images or {}, metrics.split(","))
     if answers is not None and database is not None:
         raise ValueError("Expected `database` or `answers`, but got both.")
     if answers is not None:
@@ -85,8 +95,8 @@ def analyse(
     graded = grade(bundle, people, visits)
     kept = [person for person in graded if not set(person.flags) & set(bundle.study.quality.exclude)]
     flagged = {person.participant.number: person.flags for person in graded}
-    of_all = results_of(bundle, graded)
-    results = {"all": of_all, "kept": of_all if len(kept) == len(graded) else results_of(bundle, kept)}
+    of_all = results_of(bundle, graded, columns)
+    results = {"all": of_all, "kept": of_all if len(kept) == len(graded) else results_of(bundle, kept, columns)}
     summary = {
         "schema": 1,
         "study": bundle.study.id,
@@ -102,6 +112,7 @@ def analyse(
         "exclude": bundle.study.quality.exclude,
         "family": bundle.study.quality.family,
         "results": {name: plain(by_arm) for name, by_arm in results.items()},
+        "images": {arm: os.path.relpath(file.resolve(), out.resolve()) for arm, file in (images or {}).items()},
         "bundle": os.path.relpath(folder.resolve(), out.resolve()),
     }
     write_atomic(out / SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
@@ -150,11 +161,14 @@ def command(folder: Path, out: Path | None = None, **arguments: Any) -> str:
     return "\n".join(lines)
 
 
-def results_of(bundle: Bundle, people: list[Person]) -> Results:
+def results_of(bundle: Bundle, people: list[Person], columns: dict[str, Columns]) -> Results:
     """All results by arm, and comparisons by pair of arms."""
     study = bundle.study
     by_arm = {arm.id: [person for person in people if person.arm == arm.id] for arm in study.arms}
-    results: Results = {arm.id: _arm_results(bundle, arm, by_arm[arm.id]) for arm in study.arms}
+    results: Results = {
+        arm.id: _arm_results(bundle, arm, by_arm[arm.id]) | metric_results(by_arm[arm.id], columns.get(arm.id, {}))
+        for arm in study.arms
+    }
     name = f"study/{study.task}_total"
     for first, second in itertools.combinations(study.arms, 2):
         pair, same = (by_arm[first.id], by_arm[second.id]), study.assignment.arms > 1

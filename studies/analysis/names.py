@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from protometry.studies.flow import Status
@@ -85,6 +85,10 @@ QUESTIONS: dict[str, dict[str, Name]] = {
         "confidence_gamma": Name("γ of confidence and accuracy (1: the surer, the more often right)"),
         "confidence_brier": Name("Brier score of confidence (0 is best)"),
     },
+    "Are people surer, or right more often, where an automatic metric is larger?": {
+        "confidence_vs": Name("Spearman correlation of confidence ratings and {metric}"),
+        "accuracy_vs": Name("Spearman correlation of right answers and {metric}"),
+    },
     "Who took part, and for how long?": {
         "experience": Name("experience with machine learning (1 to 5)"),
         "warmup_tree": Name("warm-up questions answered correctly", "%"),
@@ -119,16 +123,17 @@ FLAGS: dict[Flag, str] = {
 
 
 def short(key: str) -> str:
-    """A result key without ``study/`` and the task.
+    """A result key without ``study/``, the task, and the metric that answers are correlated with.
 
     Example:
-        >>> short("study/agreement_total"), short("study/minutes")
-        ('total', 'minutes')
+        >>> short("study/agreement_total"), short("study/accuracy_vs_localisation/iou"), short("study/minutes")
+        ('total', 'accuracy_vs', 'minutes')
     """
     name = key.removeprefix("study/")
     for task in get_args(TaskName):
         name = name.removeprefix(f"{task}_")
-    return name
+    before, versus, _ = name.partition("_vs_")
+    return f"{before}_vs" if versus else name
 
 
 def name_of(key: str) -> Name:
@@ -138,7 +143,8 @@ def name_of(key: str) -> Name:
         >>> name_of("study/distinction_correct").text
         'accuracy, right predictions'
     """
-    return NAMES[short(key)]
+    name = NAMES[short(key)]
+    return replace(name, text=name.text.format(metric=key.partition("_vs_")[2]))
 
 
 def unit_of(key: str, arm: str) -> Unit:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import permutation_test, rankdata
 
-from protometry.studies.statistics.detection import DRAWS, percentile_interval
+from protometry.studies.statistics.detection import DRAWS, bootstrap_intervals, percentile_interval
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -140,6 +140,30 @@ def weighted_spearman(first: Floats, second: Floats, weights: Floats) -> Floats:
     covariance = (weights * one * other).sum(axis=1)
     values: Floats = np.divide(covariance, scale, out=np.full(len(weights), np.nan), where=scale > 0)
     return values
+
+
+def crossed_spearman(
+    first: Floats, second: Floats, people: Indices, images: Indices
+) -> tuple[float, tuple[float, float]]:
+    """Spearman's correlation of answers with values of their images, and its interval over people and images.
+
+    The interval is that of :func:`~protometry.studies.statistics.detection.bootstrap_intervals`. There is no p value:
+    permutations would take the answers of a person, and to an image, for independent.
+
+    Args:
+        first: ``(N,)`` answers.
+        second: ``(N,)`` the value of the image of each.
+        people: ``(N,)`` index of the person.
+        images: ``(N,)`` index of the image.
+
+    Returns:
+        NaN where either side is constant, or there are no answers.
+    """
+    if not len(first):
+        return math.nan, (math.nan, math.nan)
+    value = float(weighted_spearman(first, second, np.ones((1, len(first))))[0])
+    (interval,) = bootstrap_intervals(lambda drawn: weighted_spearman(first, second, drawn)[:, None], people, images)
+    return value, interval
 
 
 def _weighted_ranks(values: Floats, weights: Floats) -> Floats:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import spearmanr, ttest_1samp
 
+from protometry.reports.results.values_csv import PREDICTION, write_values
 from protometry.studies.__main__ import main
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test
@@ -228,3 +229,68 @@ def test_results_replace_nothing_but_results(tmp_path, name, where):
     with pytest.raises(ValueError, match="is a file"):
         analyse(tmp_path / "study", out=tmp_path / where / name)
     assert [file.read_text("utf-8") for file in (tmp_path / where).iterdir()] == ['{"schema": 1}']
+
+
+def write_images(folder: Path, values: dict[str, list[float | None]], columns: list[str], right: int = 0) -> Path:
+    """An images.csv, for predictions that are right on the images of even numbers."""
+    rows = {
+        image: dict(zip(PREDICTION, ("jay", "jay", 0.5, int(int(image[5:]) % 2 == right)), strict=True))
+        | dict(zip(columns, row, strict=True))
+        for image, row in values.items()
+    }
+    write_values(rows, folder / "images.csv", "sample_id")
+    return folder / "images.csv"
+
+
+def test_answers_are_correlated_with_metrics_of_their_images(tmp_path):
+    """By hand: everybody is surer of larger values of one metric; another has no value for the last image.
+
+    Beliefs of 3 and 4 are right for images 0 and 2, those of 1 and 2 for images 1 and 3.
+    """
+    make_bundle(tmp_path, items=4)
+    sure = {"i0": 4, "i2": 3, "i1": 2, "i3": 1}
+    answered(tmp_path, *[Scripted(beliefs=sure | {"i1": one}) for one in (2, 3, 3)])
+    values = {"image0": [0.9, 0.1], "image2": [0.8, 0.3], "image1": [0.5, 0.2], "image3": [0.1, None]}
+    file = write_images(tmp_path, values | {"image9": [0.5, 0.5]}, ["localisation/energy", "a/b"])
+    summary = analyse(tmp_path, images={"main": file}, metrics="localisation/energy,a/b")
+    assert summary["images"] == {"main": "../images.csv"}
+    results = summary["results"]["all"]["main"]
+    levels = [4, 3, 2, 1, 4, 3, 3, 1, 4, 3, 3, 1]
+    expected = spearmanr(levels, [0.9, 0.8, 0.5, 0.1] * 3).statistic
+    one = results["study/confidence_vs_localisation/energy"]
+    assert (one["value"], one["n"]) == (pytest.approx(expected), 3)
+    assert one["interval"][0] <= one["value"] <= one["interval"][1] <= 1
+    right = [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1]
+    of_others = results["study/accuracy_vs_a/b"]
+    kept = [index for index in range(12) if index % 4 < 3]
+    expected = spearmanr(np.array(right)[kept], [0.1, 0.3, 0.2] * 3).statistic
+    assert of_others["value"] == pytest.approx(expected)
+    assert of_others["details"] == {"images": 3, "left_out": 3}
+    page = (tmp_path / "analysis/index.html").read_text("utf-8")
+    assert "Spearman correlation of right answers and a/b" in page
+    assert "Spearman correlation of confidence ratings and localisation/energy" in page
+    assert "study/confidence_vs_a/b" in (tmp_path / "analysis/tables.csv").read_text("utf-8")
+
+
+def test_metrics_of_other_arms_files_or_models_are_refused(tmp_path):
+    make_bundle(tmp_path, items=4)
+    answered(tmp_path, Observer("noisy"))
+    values = {f"image{number}": [0.1 * number] for number in range(4)}
+    good = write_images(tmp_path, values, ["a/b"])
+    other = write_images(tmp_path / "other", values, ["a/b"], right=1)
+    less = write_images(tmp_path / "less", {"image0": [0.5]}, ["a/b"])
+    for images, metrics, message in (
+        ({"gradcam": good}, "a/b", "to name arms among .'main'., but got 'gradcam'"),
+        ({"main": tmp_path / "none.csv"}, "a/b", "to be the images.csv that"),
+        ({"main": good}, "a/c", "to have the column a/c, but it has a/b"),
+        ({"main": less}, "a/b", "but it lacks 3 images, such as image1"),
+        ({"main": other}, "a/b", "but they differ about 4 images, such as image0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            analyse(tmp_path, images=images, metrics=metrics)
+    few = analyse(tmp_path, images={"main": good}, metrics="a/b")["results"]["all"]["main"]
+    assert few["study/confidence_vs_a/b"]["reason"] == "fewer than 3 participants with a value"
+    assert few["study/confidence_vs_a/b"]["interval"] == [None, None]
+    assert (
+        main(["analyse", str(tmp_path), "--images.main", str(good), "--metrics", "a/b", "--out", f"{tmp_path}/o"]) == 0
+    )

@@ -11,6 +11,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import ndtr
+from scipy.stats import spearmanr
 
 from benchmarks.study_errors import Cell, errors
 from protometry.reports.published.numbers import published
@@ -23,6 +24,7 @@ from protometry.studies.statistics.crossed import Estimate, estimate
 from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
 from protometry.studies.statistics.ratings import (
     brier,
+    crossed_spearman,
     gamma,
     krippendorff_alpha,
     similarity_correlation,
@@ -368,6 +370,42 @@ def test_repeated_pairs_are_ranked_as_if_written_out():
     for row, value in zip(weights.astype(int), weighted_spearman(first, second, weights), strict=True):
         assert value == pytest.approx(spearman(np.repeat(first, row), np.repeat(second, row))[0])
     assert np.isnan(weighted_spearman(first * 0, second, weights)).all()
+
+
+def planted(generator, rho):
+    """Answers of 25 people to 12 of 60 images each: the value of the image, an effect of its own, and of the person."""
+    value, of_image, of_person = generator.normal(size=60), generator.normal(size=60), generator.normal(size=25)
+    images = np.concatenate([generator.permutation(60)[:12] for _ in range(25)])
+    people = np.repeat(np.arange(25), 12)
+    rest = (of_image[images] + of_person[people] + generator.normal(size=300)) / math.sqrt(3)
+    level = rho * value[images] + math.sqrt(1 - rho**2) * rest
+    return np.digitize(level, [-0.7, 0, 0.7]).astype(float), value[images], people, images
+
+
+def test_correlations_with_values_of_images():
+    """The correlation is that of all answers; its interval is that of people and images, drawn one by one."""
+    answers, values, people, images = planted(np.random.default_rng(0), 0.5)
+    found, (low, high) = crossed_spearman(answers, values, people, images)
+    assert found == pytest.approx(spearmanr(answers, values).statistic)
+    generator, drawn = np.random.default_rng(1), []
+    for _ in range(400):
+        who, what = generator.integers(25, size=25), generator.integers(60, size=60)
+        times = [(who == p).sum() * (what == i).sum() for p, i in zip(people, images, strict=True)]
+        drawn.append(spearmanr(np.repeat(answers, times), np.repeat(values, times)).statistic)
+    assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.04)
+    assert math.isnan(crossed_spearman(answers * 0, values, people, images)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_planted_correlations_lie_in_the_interval(rho):
+    generator, truth, held = np.random.default_rng(2), None, 0
+    many = [planted(generator, rho)[:2] for _ in range(1000)]
+    truth = spearmanr(*(np.concatenate(part) for part in zip(*many, strict=True))).statistic
+    for _ in range(200):
+        low, high = crossed_spearman(*planted(generator, rho))[1]
+        held += low <= truth <= high
+    assert held >= 0.92 * 200
 
 
 @pytest.mark.slow
