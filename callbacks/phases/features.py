@@ -47,7 +47,7 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
     loaders = datamodule.repeated_dataloaders()
     kept = KeptFeatures(backbone, user_path(cache), model.image_size)
     _refuse_full_disk(kept, sum(len(cast(Sized, loader.dataset)) for loader in loaders))
-    known = len(kept)
+    made = 0
     with evaluation_mode(module), torch.no_grad():
         chunk, _ = images_per_forward(model, model.image_size, model.device)
 
@@ -60,7 +60,8 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
             for batch in track(loader, "Keeping features", len(loader)):
                 for name in ("image", "second_view"):
                     if name in batch:
-                        kept.keep(batch[name].to(model.device), features)
+                        made += kept.keep(batch[name].to(model.device), features)
+    known = len(kept) - made
     if distributed.is_initialized():
         distributed.barrier()
     kept.reload()
@@ -87,7 +88,8 @@ def _obstacle(model: InterpretableModule) -> str | None:
 
 
 def _refuse_full_disk(kept: KeptFeatures, images: int) -> None:
-    needed, free = (images - len(kept)) * kept.bytes_per_image, shutil.disk_usage(kept.folder).free
+    there = next(place for place in kept.folder.parents if place.is_dir())
+    needed, free = (images - len(kept)) * kept.bytes_per_image, shutil.disk_usage(there).free
     if needed > free:
         raise ValueError(
             f"Expected `data.cache` to be on a disk with room for the features of {images} images, but {kept.folder} "

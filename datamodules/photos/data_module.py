@@ -130,9 +130,15 @@ class PhotoDataModule(ImageDataModule, ABC):
         """All photos of the data set, read once; not in ``prepare_data``, which runs in one process only."""
         if self._photos is None:
             self._photos = self.photo_dataset()
-            if self.cache is not None:
+            if self.cache is not None and self._decoded_as_usual(self._photos):
                 self._photos.kept = self._kept_photos(user_path(self.cache), self._photos)
         return self._photos
+
+    def _decoded_as_usual(self, photos: PhotoDataset) -> bool:
+        usual = type(photos).decoded is PhotoDataset.decoded and type(photos.transform) is PhotoTransform
+        if not usual:
+            _say(f"No photos are kept: {type(photos).__name__} decodes or transforms them in its own way.")
+        return usual
 
     def _kept_photos(self, cache: Path, photos: PhotoDataset) -> KeptPhotos:
         kept, count = KeptPhotos(cache, photos.transform, photos.upright), len(photos.table.files)

@@ -241,7 +241,6 @@ class PhotoDataset(ImageDataset):
         key = self.kept.key(path, box)
         if found := self.kept.find(key):
             size, image = found
-            image = image.copy() if self.transform.random else image  # which an augmentation may write into
             return self._with_box(row, np.broadcast_to(np.uint8(0), (*size, 3))), image
         photo = self._with_box(row, self.decoded(row, path))
         image = self.transform.framed(photo)

@@ -3,132 +3,128 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
+from importlib.metadata import distributions
 from itertools import chain
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from protometry.lightning_modules.backbones.output import in_evaluation_mode
+from protometry.run_folder.kept_rows import KeptRows
 
-_DIGEST = hashlib.sha256().digest_size
-_FEATURES, _DIGESTS = ".features", ".digests"
+_PLAIN = (bool, int, float, complex, str, torch.dtype)
 
 
 class KeptFeatures:
-    """Features ``(D, h, w)`` of images as float32 in a folder, for one network with the weights that it has now.
+    """Features ``(D, h, w)`` of images as float32 in :class:`.KeptRows`, for one network as it is now.
 
     An image is known by the digest of the pixels that enter the network, so that another photo, transform or
-    augmentation has no features here. Every process that keeps some writes two files of its own: the features, and then
-    the digests that make them count. It may therefore be killed at any time, and runs may share the folder.
+    augmentation has no features here. A network has a folder for its structure and settings, weights, image size, the
+    versions of PyTorch, torchvision and timm, and the bits of the features that it makes of noise: other code has a
+    folder of its own, and so may another kind of processor, or one thread instead of several.
 
     Args:
-        backbone: from images ``(B, 3, H, W)`` to features ``(B, D, h, w)`` that depend on the pixels only.
-        cache: the folder that holds one folder per network and image size; it is made if there is none.
+        backbone: from images ``(B, 3, H, W)`` to features ``(B, D, h, w)`` that depend on the pixels only, in the mode
+            in which it is and in evaluation.
+        cache: the folder that holds one folder per network and image size.
         image_size: ``(H, W)`` pixels.
-
-    Raises:
-        ValueError: if the folder holds features of other code with the same structure and weights.
 
     Example:
         >>> import tempfile
         >>> backbone, images = nn.Conv2d(3, 8, 4, stride=4), torch.rand(2, 3, 16, 16)
         >>> kept = KeptFeatures(backbone, Path(tempfile.mkdtemp()), (16, 16))
         >>> kept.keep(images, backbone)
-        >>> kept.reload()
+        2
         >>> torch.equal(kept.find(images), backbone(images)), kept.find(images + 0.01)
         (True, None)
     """
 
     def __init__(self, backbone: nn.Module, cache: Path, image_size: tuple[int, int]) -> None:
         self._backbone = backbone
-        self._versions = self._current_versions()
-        self.folder = cache / "features" / _digest_of_network(backbone, image_size)
-        self.folder.mkdir(parents=True, exist_ok=True)
         noise = torch.rand(1, 3, *image_size, generator=torch.Generator().manual_seed(0))
-        probe = features_in_evaluation(backbone, noise.to(next(backbone.parameters()).device)).cpu()
-        self._part = uuid4().hex
-        self._refuse_other_code(probe)
+        probe = features_in_evaluation(backbone, noise.to(next(backbone.parameters()).device)).float().cpu()
         self._channels_last = probe.stride(1) == 1
-        self._shape = torch.Size(self._as_stored(probe).shape[1:])
-        self._new: set[bytes] = set()
-        self._rows: dict[bytes, tuple[Tensor, int]] = {}  # digest -> features of a file, row
-        self.reload()
+        probe = self._as_stored(probe)
+        self._shape = torch.Size(probe.shape[1:])
+        self._settings, self._hooks, self._training = _settings(backbone), _hooks(backbone), _in_training(backbone)
+        self._weights = {name: tensor.detach().clone() for name, tensor in _tensors(backbone).items()}
+        code = [package.version for name in ("torch", "torchvision", "timm") for package in distributions(name=name)]
+        digest = hashlib.sha256(repr((repr(backbone), self._settings, image_size, code)).encode())
+        for name, tensor in (*self._weights.items(), ("probe", probe)):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+        folder = cache / "features" / digest.hexdigest()[:16]
+        self._rows = KeptRows(folder, 4 * self._shape.numel(), "Features")
+
+    @property
+    def folder(self) -> Path:
+        """Where they lie."""
+        return self._rows.folder
 
     @property
     def bytes_per_image(self) -> int:
         """Size of the features of one image."""
-        return 4 * self._shape.numel()
+        return self._rows.row_bytes
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def reload(self) -> None:
-        """Map what all processes have kept so far."""
-        self._rows = {}
-        for path in sorted(self.folder.glob(f"*{_DIGESTS}")):
-            digests = path.read_bytes()
-            count = len(digests) // _DIGEST
-            size = count * self._shape.numel()
-            features = torch.from_file(str(path.with_suffix(_FEATURES)), size=size, dtype=torch.float32)
-            features = features.view(count, *self._shape)
-            for row in range(count):
-                self._rows[digests[row * _DIGEST : (row + 1) * _DIGEST]] = features, row
+        """Find what all processes have kept so far."""
+        self._rows.reload()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def find(self, images: Tensor) -> Tensor | None:
         """The features of images ``(B, 3, H, W)``, or None unless all are kept and nothing but their values is wanted.
 
-        Gradients of pixels, a recording of the operations or half precision need the network itself, and so do weights
-        that have changed.
+        Gradients of pixels, a recording of the operations or half precision need the network itself, and so does a
+        network that has changed: in a weight, a setting, a hook, or a module that is now in training mode.
         """
         recorded = torch._C._len_torch_function_stack() > 0
         if recorded or images.requires_grad or torch.is_autocast_enabled(images.device.type):
             return None
-        if self._versions != self._current_versions():
+        digests = _digests_of_images(images)
+        if not all(digest in self._rows for digest in digests) or self._has_changed():
             return None
-        rows = [self._rows.get(digest) for digest in _digests_of_images(images)]
-        found = [row for row in rows if row is not None]
-        if len(found) < len(rows):
+        features = torch.empty(len(digests), *self._shape)
+        if not all(map(self._rows.read, digests, map(_memory, features))):
             return None
-        features = torch.stack([part[row] for part, row in found]).to(images.device, non_blocking=True)
+        features = features.to(images.device, non_blocking=True)
         return features.permute(0, 3, 1, 2) if self._channels_last else features
 
-    def keep(self, images: Tensor, compute: Callable[[Tensor], Tensor]) -> None:
-        """Keep the features that ``compute`` makes of those images ``(B, 3, H, W)`` that have none; see ``reload``."""
-        digests = enumerate(_digests_of_images(images))
-        new = {digest: row for row, digest in digests if digest not in self._rows and digest not in self._new}
-        if not new:
-            return
+    def keep(self, images: Tensor, compute: Callable[[Tensor], Tensor]) -> int:
+        """Keep the features that ``compute`` makes of those images ``(B, 3, H, W)`` that have none, or damaged ones.
+
+        Returns:
+            How many images have features now that had none before.
+        """
+        row = torch.empty(self._shape)
+        places = {digest: place for place, digest in enumerate(_digests_of_images(images))}
+        new = {digest: place for digest, place in places.items() if not self._rows.read(digest, _memory(row))}
+        if not new or not self._rows.writable:
+            return 0
         features = self._as_stored(compute(images[list(new.values())]).detach().float().cpu()).contiguous()
-        for suffix, content in ((_FEATURES, features.numpy().tobytes()), (_DIGESTS, b"".join(new))):
-            with (self.folder / f"{self._part}{suffix}").open("ab") as file:
-                file.write(content)
-        self._new |= new.keys()
+        before = len(self)
+        self._rows.keep(zip(new, map(_memory, features), strict=True), sync=True)
+        return len(self) - before
 
     def _as_stored(self, features: Tensor) -> Tensor:
         return features.permute(0, 2, 3, 1) if self._channels_last else features
 
-    def _refuse_other_code(self, probe: Tensor) -> None:
-        path = self.folder / "probe.pt"
-        if not path.exists():
-            own = path.with_name(f"{self._part}.part")  # another process may read it at the same time
-            torch.save(probe, own)
-            own.replace(path)
-        before = torch.load(path, weights_only=True)
-        slip = 1e-3 * float(probe.abs().max())
-        if before.shape != probe.shape or not torch.allclose(before, probe, rtol=1e-3, atol=slip):
-            raise ValueError(
-                f"Expected the features in {self.folder} to come from the code of the backbone as it is now, but a "
-                "network with the same structure and weights computed others. Remove the folder, or choose another "
-                "`data.cache`."
-            )
+    def _has_changed(self) -> bool:
+        """Whether the network may now make other features.
 
-    def _current_versions(self) -> list[tuple[int, int]]:
-        """What changes when a tensor of the network is changed or replaced."""
-        return [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in _tensors(self._backbone).values()]
+        The values of all weights are compared: no counter tells of one that is written through ``data``.
+        """
+        net, before = self._backbone, self._weights
+        if (_settings(net), _hooks(net)) != (self._settings, self._hooks) or not _in_training(net) <= self._training:
+            return True
+        now = _tensors(net)
+        return now.keys() != before.keys() or not all(_equal(now[name], before[name]) for name in now)
 
 
 def features_in_evaluation(backbone: nn.Module, images: Tensor) -> Tensor:
@@ -139,17 +135,55 @@ def features_in_evaluation(backbone: nn.Module, images: Tensor) -> Tensor:
 
 
 def _tensors(net: nn.Module) -> dict[str, Tensor]:
-    return dict(chain(net.named_parameters(), net.named_buffers()))
+    """Parameters, buffers and what modules hold beside them."""
+    held = ((f"{path}.{name}", value) for path, module in net.named_modules() for name, value in vars(module).items())
+    others = ((name, value) for name, value in held if isinstance(value, Tensor))
+    return dict(chain(net.named_parameters(remove_duplicate=False), net.named_buffers(remove_duplicate=False), others))
 
 
-def _digest_of_network(net: nn.Module, image_size: tuple[int, int]) -> str:
-    """16 hexadecimal digits of structure, weights and image size."""
-    digest = hashlib.sha256(f"{net!r} {image_size}".encode())
-    for name, tensor in _tensors(net).items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+def _equal(now: Tensor, before: Tensor) -> bool:
+    kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (now, before)]
+    return kinds[0] == kinds[1] and torch.equal(now, before)
+
+
+def _settings(net: nn.Module) -> list[str]:
+    """The plain attributes of all modules, such as strides and the epsilon of a normalisation, but for their mode."""
+    settings = []
+    for path, module in net.named_modules():
+        own = {name: x for name, x in vars(module).items() if name[0] != "_" and name != "training" and _is_plain(x)}
+        settings.append(f"{path} {type(module).__qualname__} {own}")
+    return settings
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple | list) and all(map(_is_plain, value)))
+
+
+def _hooks(net: nn.Module) -> list[Any]:
+    """What modules call that is none of their parts: hooks, functions, and classes that were exchanged."""
+    called = (
+        (module, [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]) for module in net.modules()
+    )
+    return [[type(module), *hooks, *filter(inspect.isroutine, vars(module).values())] for module, hooks in called]
+
+
+def _in_training(net: nn.Module) -> set[str]:
+    return {path for path, module in net.named_modules() if module.training}
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """Of a contiguous tensor on the CPU."""
+    return tensor.numpy().data
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return _memory(tensor.cpu().contiguous().reshape(-1).view(torch.uint8))
 
 
 def _digests_of_images(images: Tensor) -> list[bytes]:
-    return [hashlib.sha256(image.numpy()).digest() for image in images.detach().cpu().contiguous()]
+    kind = f"{images.dtype} {tuple(images.shape[1:])}".encode()
+    pixels = images.detach().cpu().contiguous()
+    digests = [hashlib.sha256(kind) for _ in pixels]
+    for digest, image in zip(digests, pixels, strict=True):
+        digest.update(_memory(image))
+    return [digest.digest() for digest in digests]

@@ -44,7 +44,7 @@ def run(folder, *more, model="ProtoPNet"):
 def kept_images(cache):
     """The number of images in the only folder of a cache."""
     (folder,) = (cache / "features").iterdir()
-    return sum(file.stat().st_size // 32 for file in folder.glob("*.digests"))
+    return sum(file.stat().st_size // 36 for file in folder.glob("*.keys"))
 
 
 @pytest.mark.slow
@@ -71,14 +71,14 @@ def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch):
         calls.append(len(images))
         if len(calls) == 3:
             raise StopError
-        keep(self, images, compute)
+        return keep(self, images, compute)
 
     monkeypatch.setattr(KeptFeatures, "keep", killed)
     with pytest.raises(StopError):
         run(tmp_path / "cut", f"--data.cache={cache}")
     before = kept_images(cache)
     assert 0 < before < TRAINING + VALIDATION
-    (torn,) = cache.rglob("*.features")
+    (torn,) = cache.rglob("*.rows")
     with torn.open("ab") as file:
         file.write(b"half of a row")
     monkeypatch.setattr(KeptFeatures, "keep", keep)
@@ -118,14 +118,14 @@ def test_a_phase_in_which_features_change_says_why_it_keeps_none(tmp_path, capsy
     more = ("--model.backbone={name: resnet18}", "--data.train_size=16", "--trainer.limit_val_batches=0")
     fit(tmp_path / "run", f"--model.phases={phases}", f"--data.cache={tmp_path / 'cache'}", *more, model="ProtoPNet")
     assert reason in capsys.readouterr().err
-    assert not list((tmp_path / "cache").rglob("*.features"))
+    assert not list((tmp_path / "cache").rglob("*.rows"))
 
 
 def test_a_full_disk_is_noticed_before_anything_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(keeping.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 1000))
     with pytest.raises(ValueError, match=r"`data.cache` to be on a disk with room for the features of 112 images"):
         run(tmp_path / "run", f"--data.cache={tmp_path / 'cache'}")
-    assert not list((tmp_path / "cache").rglob("*.features"))
+    assert not list((tmp_path / "cache").rglob("*.rows"))
 
 
 def rows_of_a_process(rank, world_size, cache):

@@ -6,6 +6,7 @@ import resource
 import shutil
 
 import numpy as np
+import PIL.features
 import pytest
 import torch
 
@@ -53,6 +54,73 @@ def replaced(path, seed):
     return path.stat().st_size == before.st_size
 
 
+def make_equal(root, seed):
+    """The photos of the toy data set, of noise, all as large and from the same moment."""
+    root.mkdir(exist_ok=True)
+    for number in range(16):
+        path = root / f"{('ant', 'bee')[number // 8]}_{number % 8}.png"
+        noise_picture(path, (40, 30), seed + number)
+        path.write_bytes(path.read_bytes().ljust(5000, b"\0"))
+        os.utime(path, ns=(10**18, 10**18))
+
+
+def exchanged(root, new):
+    for old, name in (("ant_0.png", "free"), ("ant_2.png", "ant_0.png"), ("free", "ant_2.png")):
+        (root / old).rename(root / name)
+
+
+def linked(root, new, link):
+    for path in new.iterdir():
+        (root / path.name).unlink()
+        link(path, root / path.name)
+
+
+def in_place(root, new):
+    with (root / "ant_0.png").open("r+b") as file:
+        file.write((new / "ant_0.png").read_bytes())
+
+
+WAYS = {  # to other photos under the same names: in place of those of `root`, those of `new`
+    "written again": lambda root, new: make_equal(root, 50),
+    "written in place": in_place,
+    "of another size": lambda root, new: noise_picture(root / "ant_0.png", (30, 40), 50),
+    "exchanged": exchanged,
+    "folder replaced": lambda root, new: (shutil.rmtree(root), new.rename(root)),
+    "folder linked": lambda root, new: (root.rename(root.with_name("before")), root.symlink_to(new)),
+    "copied with times": lambda root, new: shutil.copytree(new, root, dirs_exist_ok=True),
+    "linked": lambda root, new: linked(root, new, os.symlink),
+    "linked hard": lambda root, new: linked(root, new, os.link),
+}
+
+
+def version_of(name):
+    return lambda patch: patch.setattr("PIL.features.version", lambda it, v=PIL.features.version: (v(it), it == name))
+
+
+CODE = {
+    **{f"version of {name}": version_of(name) for name in ("pil", "jpg", "webp", "libtiff", "zlib")},
+    "build of OpenCV": lambda patch: patch.setattr("cv2.getBuildInformation", lambda: "another"),
+    "processor": lambda patch: patch.setattr("cv2.getCPUFeaturesLine", lambda: "NEON"),
+    "OpenCV unoptimised": lambda patch: patch.setattr("cv2.useOptimized", lambda: False),
+    "truncated photos": lambda patch: patch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True),
+    "our code": lambda patch: patch.setattr("inspect.getsource", lambda module: module.__name__),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_other_photo_is_served_stale(tmp_path, way):
+    root, new, cache = tmp_path / "root", tmp_path / "new", str(tmp_path / "cache")
+    make_equal(root, 0)
+    make_equal(new, 100)
+    data = toy(root, cache=cache)
+    before = pictures(data)
+    WAYS[way](root, new)
+    after = pictures(toy(root))
+    assert not torch.equal(after, before)
+    assert torch.equal(pictures(data), after)
+    assert torch.equal(pictures(toy(root, cache=cache)), after)
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_samples_of_all_data_sets_are_those_without_a_cache(name, tmp_path, monkeypatch):
     root, decoded = tmp_path / "root", reads(monkeypatch)
@@ -93,13 +161,29 @@ class TestFolder:
         stored, upright = (KeptPhotos(tmp_path, PhotoTransform((8, 8)), turned) for turned in (False, True))
         assert stored.folder != upright.folder
 
-    def test_equal_names_sizes_and_times_in_another_root_are_other_photos(self, tmp_path):
-        cache = str(tmp_path / "cache")
-        roots = [make_noise(tmp_path / name) for name in "ab"]
-        assert replaced(roots[1] / "ant_0.png", seed=99)
-        shutil.copystat(roots[0] / "ant_0.png", roots[1] / "ant_0.png")
-        for root in roots:
-            assert torch.equal(pictures(toy(root, cache=cache)), pictures(toy(root)))
+    @pytest.mark.parametrize("change", CODE)
+    def test_other_code_has_photos_of_its_own(self, tmp_path, monkeypatch, change):
+        before = KeptPhotos(tmp_path, PhotoTransform((8, 8)), True)
+        CODE[change](monkeypatch)
+        assert KeptPhotos(tmp_path, PhotoTransform((8, 8)), True).folder != before.folder
+
+    @pytest.mark.parametrize("part", ["decoded", "transform"])
+    def test_photos_that_a_data_set_makes_in_its_own_way_are_not_kept(self, tmp_path, part):
+        class Inverted(ToyDataset):
+            def decoded(self, row, path, mode="RGB"):
+                return 255 - super().decoded(row, path, mode)
+
+        class Grey(PhotoTransform):
+            pass
+
+        kind = type(
+            "Data", (Toy,), {"kind": Inverted} if part == "decoded" else {"transform": lambda *_: Grey((16, 16))}
+        )
+        root, cache = make_noise(tmp_path / "root"), str(tmp_path / "cache")
+        pictures(toy(root, cache=cache))
+        mine, plain = (kind(str(root), image_size=16, cache=place) for place in (cache, None))
+        assert torch.equal(pictures(mine), pictures(plain))
+        assert mine.photos.kept is None
 
 
 class TestFiles:
@@ -125,7 +209,7 @@ class TestFiles:
     def test_what_a_killed_process_left_half_written_is_not_read(self, tmp_path):
         root, cache = make_noise(tmp_path / "root"), tmp_path / "cache"
         before = pictures(toy(root, cache=str(cache)))
-        for path in [*cache.rglob("*.keys"), *cache.rglob("*.pixels")]:
+        for path in [*cache.rglob("*.keys"), *cache.rglob("*.rows")]:
             with path.open("ab") as file:
                 file.write(b"\1" * 7)
         data = toy(root, cache=str(cache))
@@ -158,7 +242,9 @@ class TestFiles:
             with pytest.warns(UserWarning, match="cannot be kept"):  # not in files that begin again with another photo
                 assert torch.equal(pictures(writer), plain)
         else:
-            os.truncate(next(cache.rglob("*.pixels")), 100)
+            os.truncate(next(cache.rglob("*.rows")), 100)
+            with pytest.warns(UserWarning, match="Some photos in .* are damaged: they are made again"):
+                assert torch.equal(pictures(reader), plain)
         assert same_sample(reader.dataset("test")[0], first)
         assert torch.equal(pictures(reader), plain)
 
