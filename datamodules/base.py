@@ -19,6 +19,7 @@ from lightning import LightningDataModule
 from torch import distributed
 
 from protometry.command_line.processes import gathered
+from protometry.datamodules.arguments import check_no_file
 from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
 from protometry.datamodules.matching import Matched
 from protometry.datamodules.sample import Capabilities, ClassTables
@@ -82,7 +83,7 @@ class ImageDataModule(LightningDataModule, ABC):
             ``{label: 3}``; none by default.
 
     Raises:
-        ValueError: if a number is too small or too large, or ``image_size`` has not one or two.
+        ValueError: if a number is too small or too large, ``image_size`` has not one or two, or ``cache`` is a file.
     """
 
     official_images: int | None = None  # of the whole data set, where it is known
@@ -118,6 +119,8 @@ class ImageDataModule(LightningDataModule, ABC):
                 f"Expected argument `image_size` to be one or two positive numbers of pixels, at most {LARGEST_SIDE}, "
                 f"but got {image_size}."
             )
+        if cache is not None:
+            check_no_file("data.cache", cache)
         self.image_size = (sides[0], sides[1])
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size

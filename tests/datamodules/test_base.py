@@ -32,6 +32,13 @@ def test_numbers_out_of_range(name, value, found):
         Cub200("nowhere", **{name: value})
 
 
+@pytest.mark.parametrize("below", ["", "deep"])
+def test_a_cache_in_a_file(tmp_path, below):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"`data.cache` to be a folder, but .*/file is a file"):
+        birds(cache=str(tmp_path / "file" / below))
+
+
 class TestLoading:
     @pytest.mark.parametrize(("changes", "split", "count"), [({}, "test", 8), ({"split": "val", "limit": 4}, "val", 4)])
     def test_the_split_of_the_test_loader_and_how_much_of_it(self, changes, split, count):
