@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 from dataclasses import dataclass
@@ -98,11 +97,9 @@ def read_image_labels(path: Path, ids: list[int], num_attributes: int) -> NDArra
     """
     with path.open("rb") as file:
         cached = cache_folder() / "cub200" / f"{hashlib.file_digest(file, 'sha256').hexdigest()}.npy"
-    values: NDArray[np.int32] | None = None
     if content := recall(cached):
-        with contextlib.suppress(ValueError, EOFError):  # half a file after a crash
-            values = np.load(io.BytesIO(content))
-    if values is None:
+        values: NDArray[np.int32] = np.load(io.BytesIO(content))
+    else:
         values = _parse_image_labels(path)
         buffer = io.BytesIO()
         np.save(buffer, values)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import time
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.command_line.user_path import user_path
+
+_TICK = 20_000_000  # nanoseconds: clocks of file systems advance in steps of up to 10 ms
+_DIGEST = hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
@@ -19,10 +24,28 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "protometry"
 
 
+def stamp(path: Path) -> tuple[str | int, ...]:
+    """Path, device, inode, size in bytes and times in nanoseconds of a file: others as soon as its content is another.
+
+    A file that was changed a moment ago could be changed again at the same time of the clock of its disk. It is
+    awaited, for up to 20 ms.
+
+    Raises:
+        OSError: if there is no such file.
+    """
+    while 0 <= time.time_ns() - (status := path.stat()).st_ctime_ns < _TICK:
+        time.sleep(_TICK / 1e9)
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return os.path.abspath(path), status.st_dev, status.st_ino, status.st_size, *times
+
+
 def recall(path: Path) -> bytes | None:
-    """The content of a cache file, or None if there is none; one that cannot be read is as good as none."""
+    """The content of a cache file, or None if there is none that can be read, of this user and as it was written."""
     try:
-        return path.read_bytes()
+        stored = path.read_bytes()
+        content = stored[_DIGEST:]
+        own = path.stat().st_uid == os.geteuid()
+        return content if own and stored[:_DIGEST] == _digest(path, content) else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -38,9 +61,13 @@ def remember(path: Path, content: bytes) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
+        part.write_bytes(_digest(path, content) + content)
         part.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)  # half of it on a full disk
         rank_zero_warn(f"The cache folder cannot be written ({error}): set PROTOMETRY_CACHE to a writable folder.")
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + content).digest()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
-import time
 from pathlib import Path
 
 import cv2
@@ -14,12 +12,12 @@ from numpy.typing import NDArray
 from PIL import ImageFile, features
 
 from protometry.datamodules.photos import files
+from protometry.datamodules.photos.cache import stamp
 from protometry.datamodules.transforms import photo, placement
 from protometry.datamodules.transforms.photo import PhotoTransform
 from protometry.run_folder.kept_rows import KeptRows
 
 _SIZE = 8  # bytes of a row before the pixels
-_TICK = 20_000_000  # nanoseconds: clocks of file systems advance in steps of up to 10 ms
 
 
 class KeptPhotos:
@@ -87,21 +85,6 @@ class KeptPhotos:
     def keep(self, key: bytes, size: tuple[int, int], pixels: NDArray[np.uint8]) -> None:
         """Keep the pixels of a photo of some height and width."""
         self._rows.keep([(key, np.array(size, "<u4").tobytes() + pixels.tobytes())])
-
-
-def stamp(path: Path) -> tuple[str | int, ...]:
-    """Path, device, inode, size in bytes and times in nanoseconds of a file: others as soon as its content is another.
-
-    A file that was changed a moment ago could be changed again at the same time of the clock of its disk. It is
-    awaited, for up to 20 ms.
-
-    Raises:
-        OSError: if there is no such file.
-    """
-    while 0 <= time.time_ns() - (status := path.stat()).st_ctime_ns < _TICK:
-        time.sleep(_TICK / 1e9)
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return os.path.abspath(path), status.st_dev, status.st_ino, status.st_size, *times
 
 
 def _code() -> list[object]:

@@ -20,7 +20,7 @@ from PIL import Image
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.dataset import Mapped
 from protometry.datamodules.photos.alike import equal_photos
-from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.datamodules.photos.cache import cache_folder, recall, remember, stamp
 from protometry.datamodules.photos.files import decode_image, open_image
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
@@ -113,7 +113,7 @@ class ImageFile:
 
 
 def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, problems: Problems) -> list[list[str]]:
-    """Check that every image and mask is there and readable, once for this exact list of (path, size, mtime).
+    """Check that every image and mask is there and readable, once for these files as they are, see :func:`.stamp`.
 
     Args:
         files: the images.
@@ -197,9 +197,8 @@ def picture_size(path: Path, verify: Verify, mode: Literal["RGB", "L"] = "RGB") 
 
 def _stamp(path: Path) -> str | None:
     try:
-        status = path.stat()
+        return repr(stamp(path))
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # no such file, or a link to itself
             return None
         raise
-    return f"{path.absolute()}\t{status.st_size}\t{status.st_mtime_ns}"

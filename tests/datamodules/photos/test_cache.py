@@ -1,4 +1,5 @@
 import errno
+import os
 import warnings
 from pathlib import Path
 
@@ -34,6 +35,26 @@ def test_what_was_remembered_is_recalled(tmp_path):
         assert recall(tmp_path / "deep" / "stamp") == b"content"
         assert recall(tmp_path / "deep" / "stamp" / "deeper") is None
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["stamp"]  # no part file
+
+
+@pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut", "longer", "empty", "of another file", "another user's"])
+def test_what_is_not_as_it_was_written_is_not_recalled(tmp_path, monkeypatch, damage):
+    path, user = tmp_path / "stamp", os.geteuid()
+    remember(path, b"content")
+    remember(other := tmp_path / "other", b"content")
+    stored = path.read_bytes()
+    changes = {
+        "flipped": stored[:-3] + b"\x55" + stored[-2:],
+        "zeroed": bytes(len(stored)),
+        "cut": stored[:-1],
+        "longer": stored + b"\0",
+        "empty": b"",
+        "of another file": other.read_bytes(),
+    }
+    path.write_bytes(changes.get(damage, stored))
+    assert (recall(path) == b"content") is (damage == "another user's")
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert recall(path) is None
 
 
 def test_unreadable_cache_only_warns_and_once_per_folder(tmp_path):

@@ -77,8 +77,6 @@ def test_good_files_are_remembered_until_they_change(tmp_path, private_cache):
     stamp = path.stat()
     path.write_bytes(b"x" * stamp.st_size)
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    verify([ImageFile("1", path)])  # same size and time: taken for the same file
-    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
     with pytest.raises(ValueError, match="image 1"):
         verify([ImageFile("1", path)])
 
