@@ -28,9 +28,9 @@ class KeptRows:
     Every process that keeps rows writes two files of its own, of rows and of their keys, in which each row has a number
     and thereby a place. It may be interrupted or killed at any time and go on, and others may read meanwhile. Beside
     its key, a row has a CRC-32 of itself, the key and the name of the folder, which is checked when a process first
-    reads the row. What is damaged is forgotten, with one warning, so that it is made and kept again; what cannot be
-    written, such as on a full disk, gives one warning, too. Files are read and not mapped, since a process that maps a
-    file is killed when somebody shortens it. Files of other users are not read.
+    reads the row, and again after the file has changed. What is damaged is forgotten, with one warning, so that it is
+    made and kept again; what cannot be written, such as on a full disk, gives one warning, too. Files are read and not
+    mapped, since a process that maps a file is killed when somebody shortens it. Files of other users are not read.
 
     Args:
         folder: it is made with the first row.
@@ -49,9 +49,8 @@ class KeptRows:
         self.folder, self.row_bytes = folder, row_bytes
         self.writable = True
         self._what = what
-        self._places: dict[
-            bytes, tuple[str, int, int | None]
-        ] = {}  # key -> files, number, checksum until it is checked
+        self._places: dict[bytes, tuple[str, int, int]] = {}  # key -> files, number, checksum
+        self._checked: dict[bytes, int] = {}  # key -> when its file had last been changed
         self._entries: dict[str, int] = {}  # that were read of each pair of files
         self._open: dict[str, _OwnFile] = {}
         self._own: tuple[int, str, Iterator[int]] = 0, "", count()  # process, its files, numbers of its next rows
@@ -94,12 +93,14 @@ class KeptRows:
         files, number, checksum = self._places[key]
         try:
             file = self._opened(files)  # which stays open meanwhile, whatever other threads do
+            changed = os.fstat(file.descriptor).st_ctime_ns
             size = os.preadv(file.descriptor, [row], number * self.row_bytes)
         except OSError:  # somebody removed it
             self._places.pop(key, None)
             return False
-        if size == self.row_bytes and (checksum is None or checksum == self._checksum(key, row)):
-            self._places[key] = files, number, None
+        unchanged = self._checked.get(key) == changed
+        if size == self.row_bytes and (unchanged or checksum == self._checksum(key, row)):
+            self._checked[key] = changed
             return True
         self._places.pop(key, None)
         with suppress(OSError):

@@ -61,7 +61,7 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
                 for name in ("image", "second_view"):
                     if name in batch:
                         made += kept.keep(batch[name].to(model.device), features)
-    known = len(kept) - made
+    known = max(0, len(kept) - made)
     if distributed.is_initialized():
         distributed.barrier()
     kept.reload()

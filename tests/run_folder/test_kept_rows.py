@@ -129,6 +129,14 @@ def test_damage_after_rows_were_found_and_even_read(tmp_path):
     assert len(said) == 2  # a line of each of the two readers
 
 
+def test_zeros_in_place_of_rows_that_were_already_read(tmp_path):
+    kept = filled(tmp_path)
+    assert {key: read(kept, key) for key in ROWS} == ROWS
+    changed(0, bytes(3 * SIZE))(next(tmp_path.glob("*.rows")))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert [key for key in ROWS if read(kept, key) is None] == list(ROWS)[:3]
+
+
 def test_rows_of_another_folder_are_not_those_of_this_one(tmp_path):
     filled(tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "other")
