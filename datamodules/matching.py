@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,8 +79,9 @@ class Matched(Chosen):
         batch.pop("class_targets", None)
         if not self.multi_label:
             return {**batch, "label": torch.from_numpy(self.classes)[batch["label"]]}
-        column = np.flatnonzero(self.classes >= 0)[np.argsort(self.classes[self.classes >= 0])]
-        return {**batch, "labels": batch["labels"][:, torch.from_numpy(column)]}
+        column = torch.from_numpy(np.flatnonzero(self.classes >= 0)[np.argsort(self.classes[self.classes >= 0])])
+        chosen: Any = {name: batch[name][:, column] for name in ("labels", "label_certainty") if name in batch}
+        return {**batch, **chosen}
 
 
 def some(names: Sequence[str]) -> str:

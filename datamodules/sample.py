@@ -35,13 +35,15 @@ class _Tensors(TypedDict):
     """The tensors of a sample.
 
     Points are (x, y) pixels, boxes (x0, y0, x1, y1) inclusive pixels, both after the transform; points that are not
-    visible hold (0, 0). Certainties are 0 unknown, 1 not visible, 2 guessing, 3 probably and 4 definitely.
+    visible hold (0, 0). Certainties are 0 unknown, 1 not visible, 2 guessing, 3 probably and 4 definitely; a concept or
+    a label of certainty 0 may hold either value, which nothing reads. Without certainties, all are known.
     """
 
     image: Annotated[Tensor, Field(torch.float32, (3, "H", "W"))]  # RGB in [0, 1]
     label: Annotated[Tensor, Field(torch.int64)]
     sample_key: Annotated[Tensor, Field(torch.int64)]  # see :func:`sample_key`
     labels: NotRequired[Annotated[Tensor, Field(torch.bool, ("K",), ("multi_label",))]]
+    label_certainty: NotRequired[Annotated[Tensor, Field(torch.uint8, ("K",), ("label_certainty",))]]
     class_targets: NotRequired[Annotated[Tensor, Field(torch.float32, ("K",), ("soft_targets",))]]  # sums to 1
     object_mask: NotRequired[Annotated[Tensor, Field(torch.bool, ("H", "W"), ("object_mask",))]]
     part_points: NotRequired[Annotated[Tensor, Field(torch.float32, ("N", 2), ("part_points",))]]
@@ -105,6 +107,7 @@ class Capabilities:
     """
 
     multi_label: bool | str = "one label per image"
+    label_certainty: bool | str = "all labels are known"
     soft_targets: bool | str = "no removed parts"
     object_mask: bool | str = "no segmentations"
     part_points: bool | str = "no part annotations"
@@ -142,8 +145,10 @@ class ClassTables:
         part_to_group: ``(N,)`` int64 index into ``part_group_names``.
         label_map_codes: part -> its codes in ``label_map``; 32 + i is background object i, 255 a blend of colours.
         concept_to_part: ``(L,)`` int64 index into ``part_group_names``, -1 for a concept of no single part.
-        class_concepts: ``(S, L)`` float in 0..1, strength of the concept.
-        class_attributes: ``(S, A)`` float in 0..1, all attributes, before L concepts were selected.
+        class_concepts: ``(S, L)`` float in 0..1, strength of the concept, NaN where unknown.
+        class_concepts_binary: ``(S, L)`` bool, False where unknown.
+        class_attributes: ``(S, A)`` float in 0..1, all attributes that are known of every class, before L concepts were
+            selected.
         context_names: names of the background contexts that ``context`` counts.
     """
 
@@ -159,6 +164,14 @@ class ClassTables:
     class_attributes: Tensor | None = None
     attribute_names: list[str] = field(default_factory=list)
     context_names: list[str] = field(default_factory=list)
+
+    @property
+    def class_truth(self) -> Tensor | None:
+        """``(S, L)`` bool, ``class_concepts_binary``, or float with NaN where a concept of a class is unknown."""
+        binary, strength = self.class_concepts_binary, self.class_concepts
+        if binary is None or strength is None or not strength.isnan().any():
+            return binary
+        return binary.float().masked_fill(strength.isnan(), torch.nan)
 
     @property
     def concept_to_group(self) -> Tensor:

@@ -171,8 +171,8 @@ class WrappedDataset(ImageDataset):
             return {"label": int(values.float().argmax()), "labels": values.bool()}
         if values.ndim or values.is_floating_point() or not 0 <= int(values) < len(self.classes):
             raise ValueError(
-                f"Expected a label below {len(self.classes)}, the number of `classes`, or a 0 or 1 for each of them, "
-                f"but got {target!r:.60}."
+                f"Expected a label below {len(self.classes)}, the number of `classes`, or a 0 or 1 for each of them "
+                f"(where it is unknown, either, and a 0 in `label_certainty`), but got {target!r:.60}."
             )
         return {"label": int(values)}
 

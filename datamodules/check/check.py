@@ -76,6 +76,8 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         for kind, named in (("labels", data.class_names), ("concepts", data.tables.concept_names)):
             if kind in counts:
                 entry[kind] = dict(zip(named, counts[kind].tolist(), strict=True))
+            if f"unknown_{kind}" in counts:
+                entry[f"unknown_{kind}"] = dict(zip(named, counts[f"unknown_{kind}"].tolist(), strict=True))
     content = None
     if record is not None:
         content = str(record["content_sha256"])
@@ -118,7 +120,7 @@ def _check_split(
     caught = Mapped(partial(_sample_or_error, chosen), positions)
     kept = {i * len(chosen) // SHOWN_SAMPLES for i in range(SHOWN_SAMPLES)}
     labels: dict[str, int] = {}
-    shown: dict[str, Tensor] = {}  # field -> (K,) or (L,) int64
+    shown: dict[str, Tensor] = {}  # field, or what is unknown of it -> (K,) or (L,) int64
     examples: list[Sample] = []
     samples = WorkerLoader(caught, batch_size=None, num_workers=data.num_workers)
     for position, sample in enumerate(track(samples, f"checking {split}", total=len(chosen))):
@@ -131,7 +133,11 @@ def _check_split(
         labels[sample["sample_id"]] = int(sample["label"])
         for kind in ("labels", "concepts"):
             if kind in sample:
-                shown[kind] = shown.get(kind, 0) + sample[kind].long()
+                values: Any = sample
+                unknown = values.get(f"{kind.removesuffix('s')}_certainty", torch.ones(())) == 0
+                shown[kind] = shown.get(kind, 0) + (values[kind] & ~unknown).long()
+                if unknown.ndim:
+                    shown[f"unknown_{kind}"] = shown.get(f"unknown_{kind}", 0) + unknown.long()
         if position in kept:
             examples.append(sample)
             if not same_sample(sample, chosen[position]):

@@ -93,7 +93,7 @@ def show_check(check: DataCheck) -> str:
 
 
 def _shown(splits: dict[str, Any]) -> list[str]:
-    """How many images show the rarest and the most frequent labels and concepts, and which ones no image shows."""
+    """How many images show the rarest and most frequent labels and concepts, what is unknown, and what none shows."""
     lines = []
     for kind in ("labels", "concepts"):
         first: dict[str, int] = next(iter(splits.values())).get(kind, {})
@@ -105,6 +105,13 @@ def _shown(splits: dict[str, Any]) -> list[str]:
                 few, many = min(counts, key=counts.get), max(counts, key=counts.get)
                 if kind == "concepts":
                     lines.append(f"{split:<12}in {counts[few]} ({few}) to {counts[many]} ({many}) images")
-                if none := [name for name, count in counts.items() if not count]:
+                unknown: dict[str, int] = entry.get(f"unknown_{kind}", {})
+                if total := sum(unknown.values()):
+                    most = max(unknown, key=unknown.__getitem__)
+                    of = f"{total} of {len(unknown) * entry['checked']} {kind}"
+                    lines.append(f"{split:<12}{of} unknown and left out, most often {most} ({unknown[most]} images)")
+                if nobody := [name for name, count in unknown.items() if count == entry["checked"]]:
+                    lines.append(f"{split:<12}no image says whether it shows {first_few(nobody)}")
+                if none := [name for name, count in counts.items() if not count and name not in nobody]:
                     lines.append(f"{split:<12}no image shows {first_few(none)}")
     return lines

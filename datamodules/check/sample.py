@@ -72,8 +72,10 @@ def _wrong_targets(sample: Sample) -> Iterator[str]:
             yield "`class_targets` is not a distribution"
         elif 0 <= label < len(targets) and targets[label] == 0:
             yield "`class_targets` has no share for `label`"
-    if "concept_certainty" in sample and (sample["concept_certainty"] > 4).any():
-        yield f"`concept_certainty` is up to {int(sample['concept_certainty'].max())}, expected 0 to 4"
+    certainties: dict[str, Any] = {name: value for name, value in sample.items() if name.endswith("_certainty")}
+    for name, certainty in certainties.items():
+        if (certainty > 4).any():
+            yield f"`{name}` is up to {int(certainty.max())}, expected 0 to 4"
     if "context" in sample and int(sample["context"]) < 0:
         yield f"`context` is {int(sample['context'])}, expected 0 or more"
 

@@ -110,12 +110,27 @@ class AnnotatedDataset(AttributedDataset):
 
     def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
         """``concepts`` of the photo or of its class, and ``labels`` where there are several."""
-        super().add_targets(batch, rows)
-        if self.own is not None:
+        if self.label_names:
+            self.add_concepts(batch, rows)
+            batch["labels"] = self._several[rows]
+        else:
+            super().add_targets(batch, rows)
+
+    def add_concepts(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """``concepts`` of the photo with their certainties, or of its class."""
+        if self.own is None:
+            super().add_concepts(batch, rows)
+        else:
             batch["concepts"] = torch.from_numpy(self.own.present[rows])
             batch["concept_certainty"] = torch.from_numpy(self.own.certainty[rows])
-        if self.multi_label:
-            batch["labels"] = self._several[rows] if self.label_names else batch["concepts"].clone()
+
+    def unknown(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """``(n, L)``, which concepts of which photos are unknown."""
+        batch = Batch(label=torch.from_numpy(self.table.labels[rows]))  # type: ignore[typeddict-item]
+        self.add_concepts(batch, rows)
+        certainty = batch.get("concept_certainty", torch.ones(len(rows), 0))
+        unknown: NDArray[np.bool_] = (certainty == 0).numpy()
+        return unknown
 
     def files_to_verify(self, problems: Problems) -> list[ImageFile]:
         """The photos with their boxes and visible points, which must not lie outside."""
@@ -138,13 +153,16 @@ class AnnotatedDataset(AttributedDataset):
             "concepts_image", "concept_level is class"
         )
         by_class: bool | str = self.tables.class_concepts is not None or "no attributes of classes"
+        certainties = self.certainties(self.own is not None)
+        if self.label_names:  # each of which a photo has or has not
+            certainties.pop("label_certainty", None)
         return replace(
             flags,
             multi_label=self.multi_label or flags.multi_label,
             concepts_class="concept_level is image" if by_image is True else by_class,
             concepts_image=by_image,
-            concept_certainty=by_image,
-            class_attributes=by_class,
+            class_attributes=flags.class_attributes if by_class is True else by_class,
+            **{"concept_certainty": by_image, **certainties},
             **{name: reason for name, reason in self.found.missing.items() if name != "concepts_image"},
         )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protometry.command_line.user_path import user_path
 from protometry.datamodules.image_folder.cells import KINDS, Cells, read_csv, read_parquet
 from protometry.datamodules.image_folder.coco import read_coco
-from protometry.datamodules.photos.class_attributes import PhotoAttributes
+from protometry.datamodules.photos.class_attributes import DEFINITELY, UNKNOWN, PhotoAttributes
 from protometry.datamodules.photos.folders import EXTENSIONS, PARTS
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc
@@ -29,7 +29,6 @@ COLUMNS = ("image", "label", "labels", "split", "group", "box", *CORNERS, "mask"
 PART, ATTRIBUTE, CERTAINTY = PREFIXES = ("part:", "attribute:", "certainty:")
 PRESENT = {"": 0, "0": 0, "1": 1, "0.0": 0, "1.0": 1}  # Parquet may hold numbers with a point
 CERTAINTIES = {f"{number}{end}": number for number in range(5) for end in ("", ".0")}
-DEFINITELY = 4
 OTHER_WORDS = {
     "class": "label",
     "classes": "labels",
@@ -305,11 +304,11 @@ def _attributes(cells: Cells) -> PhotoAttributes | None:
     for name in names:
         given = cells.columns[f"{ATTRIBUTE}{name}"]
         present.append(_codes(cells, f"{ATTRIBUTE}{name}", PRESENT, "0, 1 or nothing"))
-        sure = np.array([DEFINITELY if cell else 0 for cell in given])
+        sure = np.full(len(given), DEFINITELY)
         if f"{CERTAINTY}{name}" in cells.columns:
             stated = _codes(cells, f"{CERTAINTY}{name}", CERTAINTIES | {"": -1}, "0, 1, 2, 3, 4 or nothing")
             sure = np.where(stated >= 0, stated, sure)
-        certainty.append(sure)
+        certainty.append(np.where([cell != "" for cell in given], sure, UNKNOWN))  # whatever is said of an empty cell
     return PhotoAttributes(names, np.stack(present, axis=1) == 1, np.stack(certainty, axis=1).astype(np.uint8))
 
 

@@ -169,6 +169,14 @@ class ImageFolder(PhotoDataModule):
         if photos.found is not None and (unused := photos.found.unused):
             yield f"{self.table}: columns left out: {first_few(unused)}."
         labels = photos.table.labels[self._parts["train"]]
+        unknown = photos.unknown(np.asarray(self._parts["train"], dtype=np.int64))
+        if total := int(unknown.sum()):
+            most = int(unknown.sum(axis=0).argmax())
+            yield (
+                f"{self.table}: {total} of {unknown.size} values of attributes of training photos are unknown and "
+                f"left out of losses and metrics, most often {photos.tables.concept_names[most]!r} "
+                f"({int(unknown[:, most].sum())} photos)."
+            )
         counts = np.bincount(labels, minlength=len(self.class_names))
         most, least = int(counts.argmax()), int(counts.argmin())
         if not photos.multi_label and counts[most] >= LONG_TAIL * max(counts[least], 1):

@@ -17,7 +17,7 @@ from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import PhotoTransform
 
-NOT_VISIBLE = 1  # the certainty of an attribute that a photo does not show
+UNKNOWN, NOT_VISIBLE, DEFINITELY = 0, 1, 4  # certainties of an attribute: not annotated, or not in the photo
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ClassAttributes:
 
     Args:
         names: of the L attributes that are used.
-        binary: ``(S, L)`` bool.
-        strength: ``(S, L)`` float in 0..1.
+        binary: ``(S, L)`` bool, False where unknown.
+        strength: ``(S, L)`` float in 0..1, NaN where unknown.
         full: ``(S, A)`` float in 0..1, the strengths before L attributes were selected.
     """
 
@@ -54,12 +54,16 @@ class PhotoAttributes:
     def of_classes(self, labels: NDArray[np.int64], rows: NDArray[np.int64], num_classes: int) -> ClassAttributes:
         """The attributes of classes by a vote of the photos in ``rows`` that show whether they have it.
 
-        A tie counts as present (Koh et al. 2020); an attribute that no photo of a class shows is absent.
+        A tie counts as present (Koh et al. 2020); an attribute that no photo of a class shows is absent, and one that
+        no photo of the class says anything about is unknown.
         """
-        seen = self.certainty[rows] > NOT_VISIBLE
-        present, absent = votes(self.present[rows], seen, labels[rows], num_classes)
-        share = present / np.maximum(present + absent, 1)
-        return ClassAttributes(self.names, (present >= absent) & (present > 0), share, share, self.names)
+        certainty, own = self.certainty[rows], np.eye(num_classes, dtype=np.int64)[labels[rows]].T
+        known, seen = certainty != UNKNOWN, certainty > NOT_VISIBLE
+        present, absent = votes(self.present[rows] & known, seen, labels[rows], num_classes)
+        share = np.where(own @ known > 0, present / np.maximum(present + absent, 1), np.nan)
+        whole = np.isfinite(share).all(axis=0)
+        names = [self.names[index] for index in np.flatnonzero(whole)]
+        return ClassAttributes(self.names, (present >= absent) & (present > 0), share, share[:, whole], names)
 
 
 def votes(
@@ -155,11 +159,21 @@ class AttributedDataset(PhotoDataset):
         return self.tables.concept_names if self.multi_label else self.table.class_names
 
     def add_targets(self, batch: Batch, rows: NDArray[np.int64]) -> None:
-        """``concepts``, the attributes of the class, and ``labels`` where attributes are the labels."""
-        if self.tables.class_concepts_binary is not None:
-            batch["concepts"] = self.tables.class_concepts_binary[batch["label"]]
-            if self.multi_label:
-                batch["labels"] = batch["concepts"].clone()
+        """``concepts``, and ``labels`` where attributes are the labels, with the certainties of both."""
+        self.add_concepts(batch, rows)
+        if self.multi_label:
+            batch["labels"] = batch["concepts"].clone()
+            if "concept_certainty" in batch:
+                batch["label_certainty"] = batch["concept_certainty"].clone()
+
+    def add_concepts(self, batch: Batch, rows: NDArray[np.int64]) -> None:
+        """``concepts``, the attributes of the class, with certainties if some are unknown of some class."""
+        truth = self.tables.class_truth
+        if truth is not None:
+            of_images = truth[batch["label"]]
+            batch["concepts"] = of_images == 1
+            if truth.is_floating_point():
+                batch["concept_certainty"] = torch.where(of_images.isnan(), UNKNOWN, DEFINITELY).to(torch.uint8)
 
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry."""
@@ -170,8 +184,16 @@ class AttributedDataset(PhotoDataset):
             flags,
             multi_label=self.multi_label or flags.multi_label,
             concepts_class=True,
-            class_attributes=True,
+            class_attributes=self.tables.class_attributes is not None or "no attribute is known of every class",
+            **self.certainties(),
         )
+
+    def certainties(self, by_image: bool = False) -> dict[str, bool]:
+        """The flags of certainties, which there are if photos have their own, or if something is unknown of a class."""
+        truth = self.tables.class_truth
+        if not (by_image or (truth is not None and truth.is_floating_point())):
+            return {}
+        return {"concept_certainty": True} | ({"label_certainty": True} if self.multi_label else {})
 
 
 def class_tables(attributes: ClassAttributes) -> ClassTables:
@@ -180,6 +202,6 @@ def class_tables(attributes: ClassAttributes) -> ClassTables:
         concept_names=attributes.names,
         class_concepts=torch.from_numpy(attributes.strength).float(),
         class_concepts_binary=torch.from_numpy(attributes.binary),
-        class_attributes=torch.from_numpy(attributes.full).float(),
+        class_attributes=torch.from_numpy(attributes.full).float() if attributes.full_names else None,
         attribute_names=attributes.full_names,
     )

@@ -117,9 +117,12 @@ class TestModule:
         assert tables.class_concepts.shape == tables.class_concepts_binary.shape == shape
         assert tables.class_concepts_binary.dtype == torch.bool
         assert len(set(tables.attribute_names)) == tables.class_attributes.shape[1]
-        columns = [tables.attribute_names.index(name) for name in tables.concept_names]
-        assert ((tables.class_concepts == 0) | (tables.class_attributes[:, columns] > 0)).all()
-        for shares in (tables.class_concepts, tables.class_attributes):
+        known = torch.tensor([name in tables.attribute_names for name in tables.concept_names])  # of every class
+        assert torch.equal(known, ~tables.class_concepts.isnan().any(dim=0))
+        named = [name for name in tables.concept_names if name in tables.attribute_names]
+        columns = [tables.attribute_names.index(name) for name in named]
+        assert ((tables.class_concepts[:, known] == 0) | (tables.class_attributes[:, columns] > 0)).all()
+        for shares in (tables.class_concepts[:, known], tables.class_attributes):
             assert 0 <= shares.min() <= shares.max() <= 1
         if tables.concept_to_part is not None:
             assert tables.concept_to_part.shape == shape[1:]

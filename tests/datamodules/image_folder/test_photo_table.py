@@ -1,6 +1,7 @@
 """A table beside own photos: CUB's own tables in one file give CUB's samples; every kind of cell, file and fault."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -184,13 +185,15 @@ class TestColumns:
         columns = {
             "attribute__eye::red": red,
             "attribute__furry": furry,
-            "certainty__furry": lambda i: 3 if i == 1 else "",
+            "certainty__furry": lambda i: 3 if i in (1, 7) else "",  # whatever is said of an empty cell
         }
         columns["part__left eye"] = columns["part__right eye"] = lambda i: ""
         data = own(photos(**columns), task=task, scheme="test")
         assert data.class_names == classes
         assert data.tables.class_concepts_binary.tolist() == [[True, True], [False, False]]
-        torch.testing.assert_close(data.tables.class_concepts, torch.tensor([[0.5, 5 / 7], [0, 0]]))
+        shares = torch.tensor([[0.5, 5 / 7], [math.nan, 0]])
+        torch.testing.assert_close(data.tables.class_concepts, shares, equal_nan=True)
+        assert data.tables.attribute_names == ["furry"]  # the other is not known of every class
         assert data.tables.concept_to_part.tolist() == [0, -1]
         samples = [data.photos[i] for i in (0, 1, 7)]
         assert [sample["concepts"].tolist() for sample in samples] == [[True, True], [True, True], [False, False]]
@@ -198,6 +201,7 @@ class TestColumns:
         assert ("labels" in samples[0]) == (task == "attributes")
         by_class = own(data.root, concept_level="class").photos
         assert by_class[7]["concepts"].tolist() == [True, True]
+        assert [by_class[i]["concept_certainty"].tolist() for i in (7, 8)] == [[4, 4], [0, 4]]
         assert by_class.capabilities().missing("concepts_image") == "concept_level is class"
 
     def test_several_labels(self, photos, tmp_path):
