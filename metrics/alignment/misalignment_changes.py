@@ -9,6 +9,7 @@ from protometry.metrics.general.accuracy import accuracy, subset_accuracy
 from protometry.metrics.primitives.checks import check_ids, check_labels, check_tensor
 from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
 from protometry.metrics.primitives.regions import percentile_mask
+from protometry.metrics.primitives.truth import check_truth
 
 
 def _check_scores(scores: Tensor, perturbed_scores: Tensor, target_ids: Tensor) -> None:
@@ -78,7 +79,7 @@ def misalignment_location_change(target_maps: Tensor, perturbed_target_maps: Ten
 
 def _better_strangers(scores: Tensor, target_ids: Tensor, labels: Tensor, owner: Tensor, active: Tensor) -> Tensor:
     """``(B,)`` float64 number of active units of other classes above the target, NaN where not finite."""
-    owned = labels.double() @ owner.T.double() > 0 if labels.dtype == torch.bool else owner.T[labels]
+    owned = (labels != 0).double() @ owner.T.double() > 0 if labels.ndim == 2 else owner.T[labels]  # NaN is not 0
     clipped, own = _positive_scores(scores, target_ids)
     broken = (~scores.isfinite() & active).any(dim=1) | ~own.squeeze(1).isfinite()
     return ((clipped > own) & ~owned & active).sum(dim=1).double().masked_fill(broken, torch.nan)
@@ -101,7 +102,8 @@ def misalignment_rank_change(
         scores: ``(B, U)`` float, clean images.
         perturbed_scores: ``(B, U)`` float, images perturbed outside the target's region.
         target_ids: ``(B,)`` int64 unit of each image, -1 for none.
-        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool, where a unit of any true label is owned.
+        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool, where a unit of any true label is owned, or float with
+            NaN for an unknown label, whose units are left out.
         owner: ``(U, K)`` bool.
         active: ``(U,)`` bool; None for all.
 
@@ -117,8 +119,8 @@ def misalignment_rank_change(
     _check_scores(scores, perturbed_scores, target_ids)
     images, num_units = scores.shape
     check_tensor("owner", owner, (num_units, "K"), "bool")
-    if labels.dtype == torch.bool:
-        check_tensor("labels", labels, (images, owner.shape[1]), "bool")
+    if labels.ndim == 2:
+        check_truth("labels", labels, (images, owner.shape[1]))
     else:
         check_labels(labels, images, owner.shape[1])
     if active is None:
@@ -138,7 +140,7 @@ def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) ->
     Args:
         logits: ``(B, K)`` float, clean images.
         perturbed_logits: ``(B, K)`` float, perturbed images.
-        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` bool.
+        labels: ``(B,)`` int64 in ``[0, K)``, or ``(B, K)`` as for :func:`.subset_accuracy`.
 
     Returns:
         ``(B,)`` float64, -1, 0 or 1, lower is better; NaN where a logit is not finite.
@@ -148,5 +150,5 @@ def accuracy_change(logits: Tensor, perturbed_logits: Tensor, labels: Tensor) ->
         tensor([1.], dtype=torch.float64)
     """
     check_tensor("perturbed_logits", perturbed_logits, tuple(logits.shape), "float")
-    correct = subset_accuracy if labels.dtype == torch.bool else accuracy
+    correct = subset_accuracy if labels.ndim == 2 else accuracy
     return correct(logits, labels) - correct(perturbed_logits, labels)

@@ -38,11 +38,11 @@ class ConceptAccuracy(ConceptPrediction):
         self.add_state("counts", torch.zeros(3, num_concepts, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
-        predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        predicted, present = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
         check_range("concept_probabilities", predicted, 0, 1)
-        finite = predicted.isfinite()
-        right = ((predicted >= 0.5) == concept_labels) & finite
-        self.counts = self.counts + torch.stack([finite, right, concept_labels & finite]).sum(dim=1)
+        counted = predicted.isfinite()
+        right = ((predicted >= 0.5) == present) & counted
+        self.counts = self.counts + torch.stack([counted, right, present & counted]).sum(dim=1)
 
     def values(self) -> Tensor:
         return self.counts[1].double() / self.counts[0]

@@ -8,6 +8,7 @@ from torch import Tensor
 from protometry.metrics.concepts.prediction import CONCEPTS, ConceptScores, build
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
+from protometry.metrics.primitives.truth import check_truth
 
 
 def concept_auc(scores: Tensor, concept_labels: Tensor) -> Tensor:
@@ -18,21 +19,48 @@ def concept_auc(scores: Tensor, concept_labels: Tensor) -> Tensor:
 
     Args:
         scores: ``(N, U)`` float, finite.
-        concept_labels: ``(N, L)`` bool.
+        concept_labels: ``(N, L)`` bool, or float with NaN for an image of which it is unknown, which is left out.
 
     Returns:
         ``(U, L)`` float64 in [0, 1]; NaN for a concept that all images have, or none.
+
+    Example:
+        >>> concept_auc(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[0.0], [torch.nan], [1.0]]))
+        tensor([[1.]], dtype=torch.float64)
     """
     check_tensor("scores", scores, ("N", "U"), "float")
-    check_tensor("concept_labels", concept_labels, (len(scores), "L"), "bool")
-    columns = scores.detach().T.contiguous()
-    ordered = columns.sort(dim=1).values
-    below, upto = (torch.searchsorted(ordered, columns, right=right) for right in (False, True))
-    ranks = (below + upto + 1).double() / 2  # of 1 to N, the mean rank of those that tie
-    present = concept_labels.double()
-    positive = present.sum(dim=0)
-    wins = ranks @ present - positive * (positive + 1) / 2
-    return wins / (positive * (len(scores) - positive))
+    check_truth("concept_labels", concept_labels, (len(scores), "L"))
+    areas = scores.new_empty(scores.shape[1], concept_labels.shape[1], dtype=torch.float64)
+    for images, concepts in alike(concept_labels):
+        columns = scores.detach()[images].T.contiguous()
+        ordered = columns.sort(dim=1).values
+        below, upto = (torch.searchsorted(ordered, columns, right=right) for right in (False, True))
+        ranks = (below + upto + 1).double() / 2  # of 1 to N, the mean rank of those that tie
+        present = concept_labels[images][:, concepts].double()
+        positive = present.sum(dim=0)
+        wins = ranks @ present - positive * (positive + 1) / 2
+        areas[:, concepts] = wins / (positive * (len(present) - positive))
+    return areas
+
+
+def alike(concept_labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Groups of concepts that are known of the same images, so that each group can be measured at once.
+
+    Args:
+        concept_labels: ``(N, L)``, as of :func:`concept_auc`.
+
+    Returns:
+        ``(N,)`` bool images and ``(L,)`` bool concepts of each group, one group of everything if all is known.
+
+    Example:
+        >>> [(images.tolist(), concepts.tolist()) for images, concepts in alike(torch.tensor([[1.0, torch.nan]]))]
+        [([False], [False, True]), ([True], [True, False])]
+    """
+    unknown = concept_labels.isnan()
+    if not unknown.any():
+        return [(~unknown[:, :0].any(dim=1), ~unknown[:0].any(dim=0))]
+    known, group = torch.unique(~unknown, dim=1, return_inverse=True)
+    return [(images, group == number) for number, images in enumerate(known.T)]
 
 
 def name_units(auc: Tensor, least: float = 0.6) -> Tensor:

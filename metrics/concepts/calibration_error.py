@@ -76,8 +76,8 @@ class ConceptCalibrationError(ConceptPrediction):
         self.add_state("table", torch.zeros(3, num_concepts, bins, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, concept_probabilities: Tensor, concept_labels: Tensor) -> None:
-        predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
-        self.table = self.table + calibration_bins(predicted, concept_labels, self.table.shape[2])
+        predicted, present = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        self.table = self.table + calibration_bins(predicted, present, self.table.shape[2])
 
     def values(self) -> Tensor:
         return calibration_error(self.table)

@@ -20,6 +20,7 @@ from protometry.metrics.concepts.ranked_concepts import (
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.checks import check_choice, check_labels, check_range, check_tensor, check_values
+from protometry.metrics.primitives.truth import check_truth
 
 Subset = Literal["all", "correct"]
 
@@ -32,18 +33,18 @@ def concept_existence(importance: Tensor, concept_labels: Tensor, k: int) -> Ten
 
     Args:
         importance: ``(B, L)`` float, see :func:`concept_importance`; minus infinity for a concept that is not eligible.
-        concept_labels: ``(B, L)`` bool, the concepts of the image.
+        concept_labels: ``(B, L)`` bool, the concepts of the image, or float with NaN where unknown: the share is of
+            those that are known among the k.
         k: number of concepts, 1 to L.
 
     Returns:
-        ``(B,)`` float64 in [0, 1], higher is better; NaN without an eligible concept and where an importance is NaN or
-        infinite.
+        ``(B,)`` float64 in [0, 1], higher is better; NaN where none of the k is eligible and known, and where an
+        importance is NaN or infinite.
     """
-    check_tensor("concept_labels", concept_labels, tuple(importance.shape), "bool")
+    check_truth("concept_labels", concept_labels, tuple(importance.shape))
     ids, eligible = most_important(importance, k)
-    hits = concept_labels.gather(1, ids) & eligible
-    count = eligible.sum(dim=1)
-    return (hits.sum(dim=1).double() / count).masked_fill(count == 0, torch.nan)
+    truth = concept_labels.gather(1, ids).double().masked_fill(~eligible, torch.nan)
+    return truth.nanmean(dim=1)
 
 
 def concept_existence_baselines(prevalence: Tensor, k: int, order: Tensor | None = None) -> dict[str, Tensor]:
@@ -112,7 +113,8 @@ class ConceptExistence(RankedConcepts, ImageMean):
             _check_order("prevalence_order", prevalence_order, weight.shape[1])
         self.subset = subset
         self.register_buffer("prevalence_order", prevalence_order, persistent=False)
-        self.add_state("concept_counts", torch.zeros(weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
+        # images with each concept, and of which it is known
+        self.add_state("concept_counts", torch.zeros(2, weight.shape[1], dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, logits: Tensor, labels: Tensor, concept_labels: Tensor) -> None:
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
@@ -122,17 +124,22 @@ class ConceptExistence(RankedConcepts, ImageMean):
         if self.subset == "correct":
             values = values.masked_fill(predictions != labels, torch.nan)
         self._accumulate(values)
-        self.concept_counts = self.concept_counts + (concept_labels & ~values.isnan()[:, None]).sum(dim=0)
-        chance = concept_labels.double().mean(dim=1)
+        counted = torch.stack([concept_labels == 1, ~concept_labels.isnan()]) & ~values.isnan()[:, None]
+        self.concept_counts = self.concept_counts + counted.sum(dim=1)
+        chance = concept_labels.double().nanmean(dim=1)
         constant = torch.full_like(chance, torch.nan)
         if self.prevalence_order is not None:
-            constant = concept_labels[:, self.prevalence_order[: self.k]].double().mean(dim=1)
+            constant = concept_labels[:, self.prevalence_order[: self.k]].double().nanmean(dim=1)
         self._compare(values[:, None], torch.stack([chance, constant])[:, :, None])
 
     def baselines(self) -> dict[str, Tensor]:
         """``chance`` and ``prevalence`` on the images seen; float64 scalars, NaN without any."""
-        prevalence = self.concept_counts.double() / self.image_count
-        return concept_existence_baselines(prevalence, self.k, self.prevalence_order)
+        shares = self.concept_counts[0].double() / self.concept_counts[1]
+        known = shares[shares.isfinite()]
+        if self.prevalence_order is not None or not len(known):
+            return super().baselines()
+        of_themselves = concept_existence_baselines(known, min(self.k, len(known)))
+        return super().baselines() | {"prevalence": of_themselves["prevalence"]}
 
 
 _MISREAD = {

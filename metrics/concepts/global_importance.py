@@ -38,7 +38,7 @@ def concept_global_importance(
 
     Args:
         weight: ``(K, L)`` float head weights.
-        annotation: ``(K, L)`` float >= 0, strength of every concept in every class.
+        annotation: ``(K, L)`` float >= 0, strength of every concept in every class; NaN where unknown: left out.
         mean_scores: ``(K, L)`` float mean concept values of the images of a class that are classified correctly, a row
             of NaN for a class without any; kinds 2 and 3 need it.
         kind: 1, 2 or 3.
@@ -57,11 +57,12 @@ def concept_global_importance(
             raise ValueError(f"Expected argument `mean_scores` for kind {kind}, but got None.")
         check_tensor("mean_scores", mean_scores, tuple(weight.shape), "float")
         ours = mean_scores.double() * (1 if kind == 2 else ours)
+    known = ~theirs.isnan()
     if axis == "class":
-        return _cosine(ours.T, theirs.T, torch.ones_like(ours.T, dtype=torch.bool), centered)
-    known = torch.ones_like(ours, dtype=torch.bool)
+        alone = (known.sum(dim=1) < 2) & ~known.all(dim=1)  # a single known number would always agree or disagree
+        return _cosine(ours.T, theirs.T, known.T, centered).masked_fill(alone, torch.nan)
     if kind > 1 and mean_scores is not None:
-        known = (~mean_scores.isnan().all(dim=1))[:, None].expand_as(ours)
+        known = known & ~mean_scores.isnan().all(dim=1, keepdim=True)
     return _cosine(ours, theirs, known, centered).masked_fill(known.sum(dim=0) < 2, torch.nan)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.metrics.concepts.auc import concept_auc
+from protometry.metrics.concepts.auc import alike, concept_auc
 from protometry.metrics.concepts.prediction import CONCEPTS, ConceptScores, build
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor
 from protometry.metrics.primitives.intervals import pairs_interval
 from protometry.metrics.primitives.perturbation import mix_bits
+from protometry.metrics.primitives.truth import check_truth
 
 _STEPS, _RIDGE = 20, 0.01
 _DECIMALS = 6  # of correlations and predictions, so that rounding errors neither pass β nor order equal images
@@ -30,7 +31,8 @@ def oracle_impurity(scores: Tensor, concept_labels: Tensor) -> Tensor:
 
     Args:
         scores: ``(N, L)`` float, finite, one for each concept.
-        concept_labels: ``(N, L)`` bool.
+        concept_labels: ``(N, L)`` bool, or float with NaN where unknown; a pair of concepts is compared on the images
+            of which both are known.
 
     Returns:
         ``(L,)`` float64 in [0, 1], of the score of each concept: the root of the mean over concepts j, itself included,
@@ -48,9 +50,13 @@ def oracle_impurity(scores: Tensor, concept_labels: Tensor) -> Tensor:
 
 def _squares(scores: Tensor, concept_labels: Tensor) -> Tensor:
     """``(L, L)`` float64, ``4 (π_ij(ĉ, c) - π_ij(c, c))²``."""
-    areas = concept_auc(scores, concept_labels), concept_auc(concept_labels.double(), concept_labels)
-    purity, oracle = (area.maximum(1 - area) for area in areas)
-    return 4 * (purity - oracle).square()
+    squares = scores.new_empty(scores.shape[1], concept_labels.shape[1], dtype=torch.float64)
+    for images, concepts in alike(concept_labels):
+        labels = concept_labels[images]
+        areas = (concept_auc(values[:, concepts], labels) for values in (scores[images], labels.double()))
+        purity, oracle = (area.maximum(1 - area) for area in areas)
+        squares[concepts] = 4 * (purity - oracle).square()
+    return squares
 
 
 def niche_impurity(scores: Tensor, concept_labels: Tensor, fitted: Tensor) -> Tensor:
@@ -64,7 +70,7 @@ def niche_impurity(scores: Tensor, concept_labels: Tensor, fitted: Tensor) -> Te
 
     Args:
         scores: ``(N, L)`` float, finite, one for each concept.
-        concept_labels: ``(N, L)`` bool.
+        concept_labels: ``(N, L)`` bool, or float with NaN for an image of which it is unknown, which is left out.
         fitted: ``(N,)`` bool, images that correlations and predictors are taken from; the areas are of the others.
 
     Returns:
@@ -72,10 +78,18 @@ def niche_impurity(scores: Tensor, concept_labels: Tensor, fitted: Tensor) -> Te
         concept that all images of either part have, or none.
     """
     check_tensor("scores", scores, ("N", "L"), "float")
-    check_tensor("concept_labels", concept_labels, tuple(scores.shape), "bool")
+    check_truth("concept_labels", concept_labels, tuple(scores.shape))
     check_tensor("fitted", fitted, (len(scores),), "bool")
+    impurity = scores.new_empty(scores.shape[1], dtype=torch.float64)
+    for images, concepts in alike(concept_labels):
+        impurity[concepts] = _niche_impurity(scores[images], concept_labels[images][:, concepts], fitted[images])
+    return impurity
+
+
+def _niche_impurity(scores: Tensor, concept_labels: Tensor, fitted: Tensor) -> Tensor:
+    """``(J,)`` of concepts ``(N, J)`` that are known of all images, told from scores ``(N, L)``."""
     if fitted.all() or not fitted.any():
-        return scores.new_full((scores.shape[1],), torch.nan, dtype=torch.float64)
+        return scores.new_full((concept_labels.shape[1],), torch.nan, dtype=torch.float64)
     values, present = scores.detach().double(), concept_labels[fitted].double()
     deviation, mean = torch.std_mean(values[fitted], dim=0, correction=0)
     constant = values[fitted].amin(dim=0) == values[fitted].amax(dim=0)
@@ -137,7 +151,8 @@ class NicheImpurity(ConceptScores):
     """Mean over concepts of how well they are told from scores outside their niche (lower is better).
 
     Half of the images, drawn by their sample ids, serve for the predictors. ``summary`` adds ``oracle``, the value of
-    the true concepts in place of the scores, which is above 1/2 where concepts depend on each other. There is no
+    the true concepts in place of the scores, which is above 1/2 where concepts depend on each other; of the images of
+    which all concepts are known. There is no
     interval: since each concept is predicted from the scores of the others, one over concepts would be too narrow.
 
     Takes 24 L³ bytes, 34 MB for 112 concepts.
@@ -164,7 +179,8 @@ class NicheImpurity(ConceptScores):
 
     def _additions(self) -> dict[str, Any]:
         _, present, fitted = self._kept()
-        oracle = niche_impurity(present.double(), present, fitted[:, 0] > 0)
+        known = ~present.isnan().any(dim=1)
+        oracle = niche_impurity(present[known].double(), present[known], fitted[known, 0] > 0)
         return {"oracle": float(oracle.nanmean()), "images_per_unit": len(present)}
 
 

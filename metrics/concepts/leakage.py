@@ -69,15 +69,15 @@ class _Leakage(ConceptPrediction):
     def _levels(self, concept_probabilities: Tensor, concept_labels: Tensor) -> tuple[Tensor, Tensor]:
         """The bin of each predicted concept and the value of each true one, ``(B, L, 8)`` and ``(B, L, 2)``.
 
-        Both are 0 or 1 in float64, and 0 throughout where the prediction is not finite.
+        Both are 0 or 1 in float64, and 0 throughout where the prediction is not finite or the true one is unknown.
         """
-        predicted = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
+        predicted, present = self._by_concept(concept_probabilities, concept_labels, "concept_probabilities")
         check_range("concept_probabilities", predicted, 0, 1)
         finite = predicted.isfinite()
         position = predicted.double().masked_fill(~finite, 0.5).logit() / _WIDTH + _BINS / 2
         index = position.floor().clamp(0, _BINS - 1).long()
         kept = finite[:, :, None].double()
-        return one_hot(index, _BINS) * kept, one_hot(concept_labels.long(), 2) * kept
+        return one_hot(index, _BINS) * kept, one_hot(present.long(), 2) * kept
 
     def _additions(self) -> dict[str, Any]:
         """None: a constant prediction, the majority baseline, says nothing."""

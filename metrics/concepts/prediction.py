@@ -13,6 +13,7 @@ from protometry.metrics.facts import Facts
 from protometry.metrics.kept_scores import KeptScores
 from protometry.metrics.primitives.checks import check_at_least, check_range, check_tensor
 from protometry.metrics.primitives.intervals import lift_over, lifts_interval
+from protometry.metrics.primitives.truth import check_truth
 
 CONCEPTS = ("concepts", "single_label", "concepts_class|concepts_image")
 PREDICTED = ("corrections", *CONCEPTS)
@@ -21,10 +22,11 @@ PREDICTED = ("corrections", *CONCEPTS)
 class ConceptPrediction(ItemMean):
     """Base of the metrics with one value per concept of the data set.
 
-    ``summary`` adds ``majority``, the value of a constant, certain prediction of what most evaluated images show
-    (present, if half of them do), averaged over the same concepts, and ``lift_over_majority``, the mean over concepts
-    of the difference, with its 95 % interval. Chance lets either answer to a balanced concept prevail, so that the
-    upper bound is of the difference from the least that the baseline may reach on other images.
+    What is unknown of an image (NaN in ``concept_labels``) is left out and counted. ``summary`` adds ``majority``: the
+    value of a constant, certain prediction of what most evaluated images show (present, if half of them do), averaged
+    over the same concepts, and ``lift_over_majority``, the mean over concepts of the difference, with its 95 %
+    interval. Chance lets either answer to a balanced concept prevail, so that the upper bound is of the difference from
+    the least that the baseline may reach on other images.
 
     Args:
         concepts: ``(U,)`` int64, the concept each unit stands for, -1 for none; a concept is read from the first active
@@ -33,6 +35,7 @@ class ConceptPrediction(ItemMean):
 
     unit = "fraction"
     averaged_over = "concept"
+    undefined = "no image says whether it has a concept that is predicted"
     units: Tensor
     named: Tensor
 
@@ -48,13 +51,17 @@ class ConceptPrediction(ItemMean):
         self.register_buffer("named", stands.any(dim=1), persistent=False)
         self.num_units = len(concepts)
 
-    def _by_concept(self, predictions: Tensor, concept_labels: Tensor, name: str) -> Tensor:
-        """Predictions ``(B, L)`` of predictions ``(B, U)``; NaN for a concept without a unit."""
+    def _by_concept(self, predictions: Tensor, concept_labels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+        """Predictions ``(B, L)`` of predictions ``(B, U)``, and labels ``(B, L)`` bool.
+
+        A prediction is NaN for a concept without a unit, and where the label is unknown.
+        """
         check_tensor(name, predictions, ("B", self.num_units), "float")
-        check_tensor("concept_labels", concept_labels, (len(predictions), len(self.units)), "bool")
-        broken = (~predictions.isfinite()).index_select(1, self.units) & self.named
-        self.dropped = self.dropped + broken.sum()
-        return predictions.detach().index_select(1, self.units).masked_fill(~self.named, torch.nan)
+        check_truth("concept_labels", concept_labels, (len(predictions), len(self.units)))
+        predicted = predictions.detach().index_select(1, self.units)
+        broken = ~predicted.isfinite() | concept_labels.isnan()
+        self.dropped = self.dropped + (broken & self.named).sum()
+        return predicted.masked_fill(~self.named | concept_labels.isnan(), torch.nan), concept_labels == 1
 
     def _majority(self) -> tuple[Tensor, Tensor]:
         """``(L,)`` float64 each, the value of the majority baseline, and the least that it may be on other images."""
@@ -70,7 +77,8 @@ class ConceptPrediction(ItemMean):
 class ConceptScores(ConceptPrediction, KeptScores):
     """Base of those that need the scores of all images at once.
 
-    Scores and labels are kept as float32, 8 bytes per image and concept, on every process once it synchronises.
+    Scores and labels are kept as float32, -1 for an unknown label, 8 bytes per image and concept, on every process once
+    it synchronises.
 
     Args:
         columns: of further values that are kept of an image.
@@ -83,19 +91,21 @@ class ConceptScores(ConceptPrediction, KeptScores):
 
     def _keep(self, scores: Tensor, concept_labels: Tensor, *more: Tensor) -> None:
         """Add images, with ``(B, 1)`` of each further value."""
-        predicted = self._by_concept(scores, concept_labels, "scores").float()
-        predicted = predicted.masked_fill(~predicted.isfinite(), -torch.inf)
-        self._append(torch.cat([predicted, concept_labels.float(), *(values.float() for values in more)], dim=1))
+        self._by_concept(scores, concept_labels, "scores")  # checks and counts
+        kept = scores.detach().index_select(1, self.units).float()
+        kept = kept.masked_fill(~kept.isfinite() | ~self.named, -torch.inf)
+        labels = concept_labels.float().nan_to_num(nan=-1.0)
+        self._append(torch.cat([kept, labels, *(values.float() for values in more)], dim=1))
 
     def _kept(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores ``(n, M)``, labels ``(n, M)`` bool and further values of the M concepts with a unit.
+        """Scores ``(n, M)``, labels ``(n, M)``, NaN if unknown, and further values of the M concepts with a unit.
 
         Of the images on which all scores are finite.
         """
         scores, present, more = self.scores.tensor_split([len(self.units), 2 * len(self.units)], dim=1)
-        scores, present = scores[:, self.named], present[:, self.named] > 0
+        scores, present = scores[:, self.named], present[:, self.named]
         kept = scores.isfinite().all(dim=1)
-        return scores[kept], present[kept], more[kept]
+        return scores[kept], present[kept].masked_fill(present[kept] < 0, torch.nan), more[kept]
 
     def _of_all(self, values: Tensor) -> Tensor:
         """``(L,)`` of the values ``(M,)`` of concepts with a unit; NaN for the others."""

@@ -12,6 +12,7 @@ from protometry.metrics.concepts.auc import concept_auc
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_range, check_tensor
 from protometry.metrics.primitives.intervals import lift_over, lifts_interval
+from protometry.metrics.primitives.truth import check_truth
 
 
 class TCAVArea(ItemMean):
@@ -28,7 +29,7 @@ class TCAVArea(ItemMean):
     left out.
 
     Args:
-        class_concepts: ``(K, L)`` bool, the concepts that each class has.
+        class_concepts: ``(K, L)`` bool, the concepts that each class has, or float with NaN where unknown.
 
     Inputs:
         concept_derivatives: ``(B, 2, L)`` float, of the logit of the image's class along the vectors of the concepts
@@ -52,7 +53,7 @@ class TCAVArea(ItemMean):
 
     def __init__(self, class_concepts: Tensor, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_tensor("class_concepts", class_concepts, ("K", "L"), "bool")
+        check_truth("class_concepts", class_concepts, ("K", "L"))
         self.register_buffer("class_concepts", class_concepts, persistent=False)
         classes, concepts = class_concepts.shape
         for state in ("growing", "measured"):
@@ -100,7 +101,7 @@ TCAV = MetricEntry(
         misread="A vector also points to what comes with the concept, such as the class: concepts that classes share "
         "are the better test. Compare with `random`, vectors of random images.",
     ),
-    lambda facts: TCAVArea(facts.tables.class_concepts_binary.to(facts.active.device)),
+    lambda facts: TCAVArea(facts.tables.class_truth.to(facts.active.device)),
     needs=("latent", "single_label", "training", "class_concepts", "concepts_class|concepts_image"),
     view="tcav",
 )

@@ -11,6 +11,7 @@ from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_labels, check_tensor
 from protometry.metrics.primitives.regions import all_finite
+from protometry.metrics.primitives.truth import check_truth
 
 
 def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None) -> None:
@@ -22,9 +23,9 @@ def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None)
 
 
 def check_label_sets(logits: Tensor, labels: Tensor) -> None:
-    """Refuse what is not ``(B, K)`` float logits with ``(B, K)`` bool labels, with a ``ValueError``."""
+    """Refuse what is not ``(B, K)`` float logits with labels as for :func:`subset_accuracy`, with a ``ValueError``."""
     check_tensor("logits", logits, ("B", "K"), "float")
-    check_tensor("labels", labels, tuple(logits.shape), "bool")
+    check_truth("labels", labels, tuple(logits.shape))
 
 
 def own_logits(logits: Tensor, labels: Tensor) -> Tensor:
@@ -66,18 +67,20 @@ def subset_accuracy(logits: Tensor, labels: Tensor, threshold: float = 0.0) -> T
 
     Args:
         logits: ``(B, K)`` float, o(x).
-        labels: ``(B, K)`` bool, y.
+        labels: ``(B, K)`` bool, y, or float with NaN where unknown: only labels that are known have to be right.
         threshold: on logits, chosen on the validation split.
 
     Returns:
-        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite. Higher is better.
+        ``(B,)`` float64, 1 or 0; NaN where a logit is not finite or no label is known. Higher is better.
 
     Example:
         >>> subset_accuracy(torch.tensor([[1.0, -1.0, 2.0]]), torch.tensor([[True, False, True]]))
         tensor([1.], dtype=torch.float64)
     """
     check_label_sets(logits, labels)
-    return zero_one(((logits > threshold) == labels).all(dim=1), logits)
+    unknown = labels.isnan()
+    right = (((logits > threshold) == labels) | unknown).all(dim=1)
+    return zero_one(right, logits).masked_fill(unknown.all(dim=1), torch.nan)
 
 
 class Accuracy(ImageMean):
@@ -92,7 +95,10 @@ class Accuracy(ImageMean):
 
 
 class SubsetAccuracy(ImageMean):
-    """Share of images whose predicted label set is exactly the true one (higher is better). Interval: Wilson."""
+    """Share of images whose predicted label set is exactly the true one (higher is better). Interval: Wilson.
+
+    ``labels`` are as for :func:`subset_accuracy`; an image without a known label is left out and counted.
+    """
 
     unit = "fraction"
     higher_is_better = True

@@ -55,7 +55,8 @@ class F1Score(ConfusionMean):
 class LabelF1Score(ClassMean):
     """Mean F1 over the labels that are true or predicted anywhere (higher is better).
 
-    A label is predicted where its logit exceeds ``threshold``.
+    A label is predicted where its logit exceeds ``threshold``. One that is unknown of an image (NaN) is left out and
+    counted.
 
     Args:
         threshold: on logits, chosen on the validation split.
@@ -88,9 +89,10 @@ class LabelF1Score(ClassMean):
             )
         check_label_sets(logits, labels)
         predicted, counted = logits > self.threshold, logits.isfinite().all(dim=1, keepdim=True)
-        outcomes = torch.stack([predicted & labels, predicted & ~labels, ~predicted & labels])
+        present, absent = labels == 1, labels == 0
+        outcomes = torch.stack([predicted & present, predicted & absent, ~predicted & present])
         self.counts = self.counts + (outcomes & counted).sum(dim=1)
-        self.dropped = self.dropped + (~counted).sum()
+        self.dropped = self.dropped + (~counted).sum() + (labels.isnan() & counted).sum()
 
     def values(self) -> Tensor:
         return label_f1_score(*self.counts)

@@ -31,7 +31,7 @@ def facts(num_classes=5, multi_label=False, has_weight=True, missing=lambda flag
         "concept_to_group": torch.arange(6) // 2,
         "class_attributes": torch.ones(num_classes, 4) if with_tables else None,
         "class_concepts": torch.ones(num_classes, 6) if with_tables else None,
-        "class_concepts_binary": torch.eye(num_classes, 6) > 0 if with_tables else None,
+        "class_truth": torch.eye(num_classes, 6) > 0 if with_tables else None,
     }  # fmt: skip
     options = {
         "channels": 3, "abstains": True, "residual": True, "own_values": "binary", "percentiles": True,

@@ -10,7 +10,7 @@ import torch
 from protometry.metrics import ConceptExistence
 from protometry.metrics.functional import concept_existence, concept_existence_baselines, concept_importance
 from tests.metrics.concepts.decisions import CONCEPTS, IMAGES, NAN, RECORD, WEIGHT, paired, part_of, ranking, usable
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, same, updated
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, partly_unknown, same, updated
 
 FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
 ALL = partial(ConceptExistence, WEIGHT, k=2, prevalence_order=FIRST)
@@ -62,7 +62,8 @@ def existence(record, subset="all"):
     for image in usable(record):
         order, predicted = ranking(record, image)
         if subset == "all" or predicted == record["labels"][image]:
-            collected.append((sum(bool(record["concept_labels"][image, c]) for c in order[:2]) / 2, image))
+            value = mean(float(record["concept_labels"][image, c]) for c in order[:2])  # of those that are known
+            collected += [] if math.isnan(value) else [(value, image)]
     return collected
 
 
@@ -76,21 +77,30 @@ class TestExistence(MetricTests):
             CORRECT, READ, lambda record: mean([value for value, _ in existence(record, "correct")]),
             {"labels": (RECORD["logits"].argmax(dim=1) + 1) % 3}, IMAGES,
         ),
+        "unknown": Case(
+            ALL, partly_unknown(READ), lambda record: mean([value for value, _ in existence(record)]),
+            nowhere_finite(part_of("scores")), IMAGES,
+        ),
     }  # fmt: skip
 
 
-def test_existence_beside_its_baselines():
-    summary = updated(ALL(), READ).summary()
-    labels = RECORD["concept_labels"]
+@pytest.mark.parametrize("record", [READ, partly_unknown(READ)])
+def test_existence_beside_its_baselines(record):
+    summary = updated(ALL(), record).summary()
+    labels = record["concept_labels"]
     bases = {"chance": range(CONCEPTS), "prevalence": (3, 1)}  # not the two that are most frequent here
     for name, concepts in bases.items():
-        base = {image: mean([float(labels[image, c]) for c in concepts]) for _, image in existence(RECORD)}
-        lift, expected = paired([[(value, base[image])] for value, image in existence(RECORD)])
-        assert same(summary[name], mean(base.values()))
+        base = {image: mean([float(labels[image, c]) for c in concepts]) for _, image in existence(record)}
+        pairs = [(value, base[image]) for value, image in existence(record) if not math.isnan(base[image])]
+        lift, expected = paired([[pair] for pair in pairs])
+        assert same(summary[name], mean(known for _, known in pairs))
         assert same(summary[f"lift_over_{name}"], lift)
-        assert same(summary[f"lift_over_{name}"], summary["value"] - summary[name])
         bounds = [summary[f"lift_over_{name}_{end}"] for end in ("low", "high")]
         assert bounds == pytest.approx(expected)
+
+
+def test_existence_beside_the_concepts_that_are_frequent_here():
+    labels = RECORD["concept_labels"]
     alone = updated(CORRECT(), READ).summary()
     counts = sorted((labels[[image for _, image in existence(RECORD, "correct")]].double().mean(dim=0)).tolist())
     assert same(alone["prevalence"], sum(counts[-2:]) / 2)

@@ -10,7 +10,7 @@ import torch
 from protometry.metrics import NicheImpurity, OracleImpurity
 from protometry.metrics.functional import niche_impurity, oracle_impurity
 from protometry.metrics.primitives.perturbation import mix_bits
-from tests.metrics.tester import Case, MetricTests, approx, mean, nowhere_finite, updated
+from tests.metrics.tester import Case, MetricTests, approx, mean, nowhere_finite, partly_unknown, updated
 
 # concepts 0 to 2 are units 2, 4 and 3, since unit 0 is not active; concept 3 is no unit
 CONCEPTS, ACTIVE, UNITS = torch.tensor([2, -1, 0, 2, 1]), torch.arange(5) > 0, (2, 4, 3)
@@ -18,7 +18,7 @@ CONCEPTS, ACTIVE, UNITS = torch.tensor([2, -1, 0, 2, 1]), torch.arange(5) > 0, (
 
 def slow_area(scores, present):
     pairs = [(a, b) for a, yes in zip(scores, present, strict=True) for b, no in zip(scores, present, strict=True)
-             if yes and not no]  # fmt: skip
+             if yes == 1 and no == 0]  # fmt: skip
     return mean((a > b) + (a == b) / 2 for a, b in pairs)
 
 
@@ -33,7 +33,9 @@ def slow_oracle(record):
     for i in range(3):
         squares = []
         for j in range(3):
-            areas = [slow_area(values[:, i].tolist(), present[:, j].tolist()) for values in (scores, present)]
+            known = ~present[:, i].isnan()
+            both = ((values[known, i], present[known, j]) for values in (scores, present))
+            areas = [slow_area(value.tolist(), labels.tolist()) for value, labels in both]
             squares.append(4 * (max(areas[0], 1 - areas[0]) - max(areas[1], 1 - areas[1])) ** 2)
         rows.append(mean(squares))  # NaN if no concept varies
     return math.sqrt(mean(rows))
@@ -41,11 +43,12 @@ def slow_oracle(record):
 
 def slow_niche(record):
     """With a least-squares solver: the penalty is that of as many further images, which show one score each."""
-    kept, scores, present = finite(record)
-    known = mix_bits(record["sample_ids"][kept] ^ 4 << 40) < 0
+    kept, every, present = finite(record)
+    fitted = mix_bits(record["sample_ids"][kept] ^ 4 << 40) < 0
     values = []
     for j in range(3):
-        labels = present[:, j].double()
+        annotated = ~present[:, j].isnan()
+        labels, scores, known = present[annotated, j].double(), every[annotated], fitted[annotated]
         if labels[known].unique().numel() < 2 or labels[~known].unique().numel() < 2:
             continue
         target, areas = labels[known] - labels[known].mean(), []
@@ -84,8 +87,9 @@ LOST = 4 + 3 * 31  # all concepts, and the scores of those with a unit on every 
 
 class TestImpurity(MetricTests):
     cases: ClassVar = {
-        name: Case(partial(kind, CONCEPTS, 4, ACTIVE), record, oracle, nowhere_finite(record), LOST)
-        for name, kind, record, oracle in (
+        f"{name}{ending}": Case(partial(kind, CONCEPTS, 4, ACTIVE), change(rec), oracle, nowhere_finite(rec), LOST)
+        for ending, change in (("", dict), ("_unknown", partly_unknown))
+        for name, kind, rec, oracle in (
             ("oracle", OracleImpurity, PLAIN, slow_oracle),
             ("niche", NicheImpurity, RECORD, slow_niche),
         )

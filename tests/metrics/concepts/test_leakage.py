@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from protometry.metrics import ConceptTaskLeakage, InterconceptLeakage
-from tests.metrics.tester import Case, MetricTests, approx, mean, nowhere_finite, updated
+from tests.metrics.tester import Case, MetricTests, approx, mean, nowhere_finite, partly_unknown, updated
 
 # concepts 0 to 2 are units 2, 4 and 3, since unit 0 is not active; concept 3 is no unit
 G1 = -0.5772156649015329 - math.log(2)
@@ -33,7 +33,8 @@ def slow_information(one, other):
 def tables(record, *concepts):
     """Bins and truth of each concept, and the classes, of the images on which all are finite."""
     units = [UNITS[concept] for concept in concepts]
-    kept = record["concept_probabilities"][:, units].isfinite().all(dim=1)
+    known = ~record["concept_labels"][:, concepts].isnan()
+    kept = (record["concept_probabilities"][:, units].isfinite() & known).all(dim=1)
     predicted = record["concept_probabilities"][kept][:, units].T.tolist()
     bins = [[sum(p >= 1 / (1 + math.exp(-edge)) for edge in range(-6, 8, 2)) for p in row] for row in predicted]
     classes = record["labels"][kept].tolist() if "labels" in record else None
@@ -75,8 +76,9 @@ LOST = 4 + 3 * 21  # all concepts, and the values of those with a unit on every 
 
 class TestLeakage(MetricTests):
     cases: ClassVar = {
-        name: Case(partial(kind, CONCEPTS, 4, ACTIVE), record, oracle, nowhere_finite(record), LOST)
-        for name, kind, record, oracle in (
+        f"{name}{ending}": Case(partial(kind, CONCEPTS, 4, ACTIVE), change(rec), oracle, nowhere_finite(rec), LOST)
+        for ending, change in (("", dict), ("_unknown", partly_unknown))
+        for name, kind, rec, oracle in (
             ("task", partial(ConceptTaskLeakage, num_classes=3), RECORD, slow_task),
             ("pairs", InterconceptLeakage, UNLABELLED, slow_pairs),
         )

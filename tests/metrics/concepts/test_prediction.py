@@ -8,7 +8,7 @@ import torch
 
 from protometry.metrics import ConceptAccuracy, ConceptAUC, ConceptCalibrationError
 from protometry.metrics.functional import concept_auc, mean_interval, name_units
-from tests.metrics.tester import Case, MetricTests, updated
+from tests.metrics.tester import Case, MetricTests, partly_unknown, updated
 
 # concept 0 is unit 2, concept 1 no unit, concept 2 unit 3, since unit 0 is not active
 CONCEPTS, ACTIVE, UNIT_OF = torch.tensor([2, -1, 0, 2]), torch.tensor([False, True, True, True]), {0: 2, 2: 3}
@@ -19,7 +19,7 @@ def mean_of_concepts(record, score, value):
     values = []
     for concept, unit in UNIT_OF.items():
         pairs = zip(record[score][:, unit].tolist(), record["concept_labels"][:, concept].tolist(), strict=True)
-        result = value([(predicted, label) for predicted, label in pairs if math.isfinite(predicted)])
+        result = value([pair for pair in pairs if all(map(math.isfinite, pair))])
         values += [] if result is None else [result]
     return sum(values) / len(values) if values else math.nan
 
@@ -64,9 +64,13 @@ def case(kind, record, name, value):
 
 class TestConceptPrediction(MetricTests):
     cases = {  # noqa: RUF012
-        "accuracy": case(ConceptAccuracy, RECORD, "concept_probabilities", slow_accuracy),
-        "auc": case(ConceptAUC, AREAS, "scores", slow_area),
-        "ece": case(ConceptCalibrationError, RECORD, "concept_probabilities", slow_error),
+        f"{name}{ending}": case(kind, change(fields), field, value)
+        for ending, change in (("", dict), ("_unknown", partly_unknown))
+        for name, kind, fields, field, value in (
+            ("accuracy", ConceptAccuracy, RECORD, "concept_probabilities", slow_accuracy),
+            ("auc", ConceptAUC, AREAS, "scores", slow_area),
+            ("ece", ConceptCalibrationError, RECORD, "concept_probabilities", slow_error),
+        )
     }
 
 
@@ -100,6 +104,25 @@ def test_guesses_about_balanced_concepts_are_as_good_as_the_majority_may_be():
     summary = updated(ConceptAccuracy(torch.arange(112), 112), record).summary()
     assert summary["lift_over_majority"] < -0.02
     assert summary["lift_over_majority_low"] < 0 < summary["lift_over_majority_high"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "expected"),
+    [(ConceptAccuracy, "concept_probabilities", 0.5), (ConceptAUC, "scores", 1.0),
+     (ConceptCalibrationError, "concept_probabilities", 0.35)],  # (.1 + .6) / 2
+)  # fmt: skip
+def test_unknown_concepts_by_hand(kind, field, expected):
+    """The first concept is present at .9, absent at .6 and unknown at .95; of the second nobody knows anything."""
+    truth = torch.tensor([[1.0, math.nan], [0.0, math.nan], [math.nan, math.nan]])
+    predicted = torch.tensor([[0.9, 0.5], [0.6, 0.5], [0.95, 0.5]])
+    summary = updated(metric := kind(torch.arange(2), 2), {field: predicted, "concept_labels": truth}).summary()
+    assert metric.values()[0] == pytest.approx(expected)
+    assert (summary["n"], summary["skipped"]) == (1, 4 + 1)
+    nobody = updated(kind(torch.arange(2), 2), {field: predicted, "concept_labels": truth * math.nan})
+    assert math.isnan(nobody.summary()["value"])
+    assert "no image says whether it has a concept" in nobody.nothing_measured(8)
+    with pytest.raises(ValueError, match="`concept_labels` to hold 0, 1 and NaN for what is unknown"):
+        kind(torch.arange(2), 2).update(predicted, truth + 0.5)
 
 
 def test_majority_is_that_of_the_concepts_that_count():

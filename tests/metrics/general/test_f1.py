@@ -21,16 +21,16 @@ from tests.metrics.general.logits import (
     slow_f1,
     slow_per_class,
 )
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, updated
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, partly_unknown, updated
 
 
 def slow_label_f1(record, threshold=0.5):
     pairs = defined(record)
     values = []
     for j in range(record["labels"].shape[1]):
-        tp = sum(row[j] > threshold and label[j] for row, label in pairs)
-        fp = sum(row[j] > threshold and not label[j] for row, label in pairs)
-        fn = sum(row[j] <= threshold and label[j] for row, label in pairs)
+        tp = sum(row[j] > threshold and label[j] == 1 for row, label in pairs)
+        fp = sum(row[j] > threshold and label[j] == 0 for row, label in pairs)
+        fn = sum(row[j] <= threshold and label[j] == 1 for row, label in pairs)
         values.append(slow_f1(tp, fp, fn))
     return mean(values)
 
@@ -39,7 +39,11 @@ class TestEveryClass(MetricTests):
     cases: ClassVar = {
         "f1": Case(partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1), nowhere_finite(SINGLE), 13 + K),
         "label_f1": Case(partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1, nowhere_finite(MULTI), 13 + K),
-    }
+        "label_f1_unknown": Case(
+            partial(LabelF1Score, K, threshold=0.5), partly_unknown(MULTI, "labels"), slow_label_f1,
+            nowhere_finite(MULTI), 13 + K,
+        ),
+    }  # fmt: skip
 
 
 def test_hand_cases():
