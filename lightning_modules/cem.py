@@ -172,14 +172,14 @@ class CEM(ConceptBottleneck):
         return False
 
     def randomly_chosen(self, batch: dict[str, Any]) -> Tensor:
-        """``(B, L)`` bool, the concepts that RandInt corrects.
+        """``(B, L)`` bool, the concepts that RandInt corrects, of those that are known of the image.
 
         The draws are a function of (``noise_seed``, optimiser step, sample, concept).
         """
         keys = batch["sample_key"]
         steps = torch.full_like(keys, self.global_step)[:, None]
         draws = keyed_uniform(keys, steps, tuple(self.known.shape), self.noise_seed + _RANDINT_SEED)[:, 0]
-        return draws < 2 * self.correct - 1
+        return (draws < 2 * self.correct - 1) & ~self.training_concepts(batch).isnan()
 
     def randomly_corrected(self, scores: Tensor, batch: dict[str, Any]) -> Tensor:
         """RandInt: scores ``(B, L)``, a share of them replaced by the labels."""

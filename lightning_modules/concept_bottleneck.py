@@ -19,6 +19,7 @@ from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan,
 from protometry.lightning_modules.training_inputs import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.perturbation import keyed_uniform
+from protometry.metrics.primitives.truth import truth_of
 
 ConceptWeights = Literal["equal", "imbalance"]
 PERCENTILES = "concept_percentiles"  # action: stores the values of corrected concepts
@@ -67,9 +68,9 @@ class ConceptBottleneck(InterpretableModule):
     Source: Koh et al. 2020. The concept logits of a cell are its map, bias included, and their mean over cells is the
     concept logit of the image. The preset decides what the head consumes:
 
-    - *independent*: trained on the true concepts of training images, 0 or 1; at test it consumes the sigmoid of the
-      logits. ``scores`` are these probabilities in either mode of the module, the mean of a map is in
-      ``extras["pooled"]``.
+    - *independent*: trained on the true concepts of training images, 0 or 1; at test, and for a concept that is unknown
+      of a training image (ours), it consumes the sigmoid of the logits. ``scores`` are these probabilities in either
+      mode of the module, the mean of a map is in ``extras["pooled"]``.
     - *sequential*: trained on the concept logits of a finished bottleneck; ``scores`` are logits.
     - *joint*: everything at once on ``cross_entropy`` and ``concept_bce``; ``scores`` are logits.
     - *standard*: joint without a concept loss.
@@ -244,7 +245,7 @@ class ConceptBottleneck(InterpretableModule):
             )
         if self.concept_weights is not None and stage == "fit":
             by_image = datamodule.capabilities("train").concepts_image is True
-            strength = datamodule.tables.class_concepts if by_image else table
+            strength = datamodule.tables.class_concepts if by_image else datamodule.tables.class_truth
             if strength is None:
                 raise ValueError(
                     f"Expected {type(datamodule).__name__} to say how often the images of a class have each concept, "
@@ -252,26 +253,35 @@ class ConceptBottleneck(InterpretableModule):
                     "`--model.concept_weights equal`."
                 )
             images = 1 / datamodule.class_weights.double()  # in proportion to those of the class
-            frequency = (images / images.sum()) @ strength.double()
+            known = (images / images.sum()) @ (~strength.isnan()).double()
+            frequency = ((images / images.sum()) @ strength.double().nan_to_num() / known).nan_to_num()
             weights = 1 / frequency.clamp_min(1 / len(datamodule.dataset("train"))) - 1
             self.concept_weights.copy_(weights[self.known])
 
     def training_concepts(self, batch: dict[str, Any]) -> Tensor:
-        """``(B, U)`` float 0 or 1, the labels of the concepts that are used, with their noise."""
-        concepts: Tensor = batch["concepts"]
-        keys = batch["sample_key"]
-        draws = keyed_uniform(keys, torch.zeros_like(keys)[:, None], concepts.shape[1:], self.noise_seed)[:, 0]
-        noisy = concepts ^ (draws < 2 * self.label_noise - 1)  # draws are uniform on [-1, 1)
-        return noisy.index_select(1, self.known).float()
+        """``(B, U)`` float 0 or 1, NaN where unknown, the labels of the concepts that are used, with their noise."""
+        truth, keys = truth_of(batch, "concepts"), batch["sample_key"]
+        draws = keyed_uniform(keys, torch.zeros_like(keys)[:, None], truth.shape[1:], self.noise_seed)[:, 0]
+        noisy = (truth == 1) ^ (draws < 2 * self.label_noise - 1)  # draws are uniform on [-1, 1)
+        return noisy.float().masked_fill(truth.isnan(), torch.nan).index_select(1, self.known)
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds ``concept_bce``, and ``truth_cross_entropy`` of the class logits that true concepts would give."""
+        """Adds ``concept_bce``, and ``truth_cross_entropy`` of the class logits that true concepts would give.
+
+        A concept that is unknown of an image is left out of the one, and what the model predicts for it stands in for
+        it in the other, as in a correction.
+        """
+
+        def true_concepts(output: ModelOutput, batch: dict[str, Any]) -> Tensor:
+            truth = self.training_concepts(batch)
+            return torch.where(truth.isnan(), self.concept_probabilities(output.scores.detach()).to(truth), truth)
+
         return super().loss_terms() | {
             "concept_bce": lambda output, batch: concept_bce(
                 output.extras["pooled"], self.training_concepts(batch), self.concept_weights
             ),
             "truth_cross_entropy": lambda output, batch: cross_entropy(
-                self.head(self.training_concepts(batch)),
+                self.head(true_concepts(output, batch)),
                 batch["label"],
                 batch.get("class_targets"),
                 self.class_weights,

@@ -235,7 +235,7 @@ class FitsConcepts(Protocol):
     """A model whose units are fitted to concepts at once, on the embeddings of all training images."""
 
     def fit_concepts(self, embeddings: Tensor, concepts: Tensor, targets: Tensor, seed: int) -> dict[str, float]:
-        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L) bool, ``targets`` (n,) or (n, K); returns figures."""
+        """Fit to ``embeddings`` (n, D), ``concepts`` (n, L; NaN: unknown), ``targets`` (n,) or (n, K); figures."""
         ...
 
     def concept_bank(self) -> Mapping[str, Any]:
@@ -372,7 +372,7 @@ def predicted_classes(logits: Tensor, abstains: bool = False, threshold: Tensor 
 
 
 def owned_by_targets(owner: Tensor, targets: Tensor) -> Tensor:
-    """``(B, U)`` bool: the unit is owned by the class ``(B,)`` of an image, or by any of its labels ``(B, K)``.
+    """``(B, U)`` bool: the unit is owned by the class ``(B,)`` of an image, or by any of its known labels ``(B, K)``.
 
     Example:
         >>> owner = torch.eye(3, dtype=torch.bool)
@@ -383,7 +383,7 @@ def owned_by_targets(owner: Tensor, targets: Tensor) -> Tensor:
     """
     if targets.ndim == 1:
         return owner.T[targets]
-    return (targets.float() @ owner.T.float()) > 0
+    return ((targets == 1).float() @ owner.T.float()) > 0
 
 
 def empty_sources(units: int) -> SourceTable:

@@ -51,13 +51,15 @@ class IntCEM(CEM):
     - ``rollout`` is the mean over t of CE(ω_t, l_t), where l_t is the concept whose correction would raise the
       probability of y most.
 
+    A concept that is unknown of an image is never corrected.
+
     T is drawn uniformly from 1 to the integer part of 2 · 1.005ⁿ in optimiser step n, at most ``horizon`` and L, alike
     for all images.
 
     Deviations: the code corrects concepts by group, draws T below the limit and not up to it, starts with a few random
     corrections besides those of RandInt, may draw a concept twice, and takes the l_t of the largest logit of y; its
     policy has BatchNorm in front of each layer. Here an image's loss does not depend on the others of its batch. An
-    image whose concepts are all corrected adds 0 to ``rollout``.
+    image whose known concepts are all corrected adds 0 to ``rollout``.
 
     Args:
         num_concepts: L, linked from the data.
@@ -101,17 +103,19 @@ class IntCEM(CEM):
         )
 
     # -- policy ------------------------------------------------------------------------------------------------------
-    def preferences(self, scores: Tensor, context: Tensor, corrected: Tensor) -> Tensor:
-        """Logits ``(B, L)`` float32 of the policy; those of corrected concepts are the lowest there are.
+    def preferences(self, scores: Tensor, context: Tensor, corrected: Tensor, unknown: Tensor | None = None) -> Tensor:
+        """Logits ``(B, L)`` float32 of the policy; those of corrected and of unknown concepts are the lowest there are.
 
         Args:
             scores: ``(B, L)``, with the corrections.
             context: ``(B, L, 2, m)``.
             corrected: ``(B, L)`` float, 0 or 1.
+            unknown: ``(B, L)`` bool, which concepts cannot be corrected; None for none.
         """
         embeddings = mixed_embeddings(scores, context).flatten(1)
         logits: Tensor = self.policy(torch.cat([embeddings, corrected], dim=1)).float()
-        return logits.masked_fill(corrected > 0.5, torch.finfo(logits.dtype).min)
+        closed = corrected > 0.5 if unknown is None else (corrected > 0.5) | unknown
+        return logits.masked_fill(closed, torch.finfo(logits.dtype).min)
 
     @torch.no_grad()
     def order_of_corrections(self, scores: Tensor, truth: Tensor, context: Tensor) -> Tensor:
@@ -138,7 +142,7 @@ class IntCEM(CEM):
         Returns:
             ``(T + 1, B, L)`` float, 0 or 1, and ``(T, B, L)`` float.
         """
-        context, truth = output.extras["context"], self.training_concepts(batch)
+        context, (truth, unknown) = output.extras["context"], self._truth(batch)
         corrected = [self.randomly_chosen(batch).float()]
         length, keys = self._length(), batch["sample_key"]
         steps, shape = torch.full_like(keys, self.global_step)[:, None], (length, truth.shape[1])
@@ -147,11 +151,16 @@ class IntCEM(CEM):
         preferences = []
         for noise in gumbel.unbind(dim=1):
             current = torch.lerp(output.scores.float(), truth, corrected[-1])
-            preferences.append(self.preferences(current, context, corrected[-1]))
+            preferences.append(self.preferences(current, context, corrected[-1], unknown))
             soft = (preferences[-1] + noise).softmax(dim=1)
             chosen = F.one_hot(soft.argmax(dim=1), soft.shape[1]) + (soft - soft.detach())
-            corrected.append(corrected[-1] + chosen * (corrected[-1] < 0.5))
+            corrected.append(corrected[-1] + chosen * ((corrected[-1] < 0.5) & ~unknown))
         return torch.stack(corrected), torch.stack(preferences)
+
+    def _truth(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """The labels of the concepts, ``(B, L)`` float, 0 where unknown, and where that is, ``(B, L)`` bool."""
+        truth = self.training_concepts(batch)
+        return truth.nan_to_num(), truth.isnan()
 
     def _length(self) -> int:
         """T of the optimiser step."""
@@ -164,9 +173,9 @@ class IntCEM(CEM):
     def most_helpful(self, output: ModelOutput, batch: dict[str, Any], corrected: Tensor) -> Tensor:
         """``(T, B)`` int64, the concept whose correction would raise the probability of the class most.
 
-        Of those that are not corrected already, ``(T, B, L)`` float, 0 or 1. Memory: T·B·L·K numbers.
+        Of those that are known and not corrected already, ``(T, B, L)`` float, 0 or 1. Memory: T·B·L·K numbers.
         """
-        truth, context = self.training_concepts(batch), output.extras["context"]
+        (truth, unknown), context = self._truth(batch), output.extras["context"]
         scores = torch.lerp(output.scores.float(), truth, corrected)
         present, absent = context.unbind(dim=2)
         weight = self.linear.weight.view(self.num_classes, *present.shape[1:])
@@ -174,14 +183,14 @@ class IntCEM(CEM):
         logits = self.head(scores, context)[:, :, None] + (truth - scores)[..., None] * slopes  # (T, B, L, K)
         labels = batch["label"][:, None, None].expand(*logits.shape[:3], 1)
         chances = logits.float().log_softmax(dim=3).gather(3, labels).squeeze(3)
-        return chances.masked_fill(corrected > 0.5, -torch.inf).argmax(dim=2)
+        return chances.masked_fill((corrected > 0.5) | unknown, -torch.inf).argmax(dim=2)
 
     def loss_terms(self) -> dict[str, LossTerm]:
         """``concept_bce`` as in a CEM; ``cross_entropy`` at both ends of a trajectory, and the policy's ``rollout``."""
 
         def cross_entropy_of_ends(output: ModelOutput, batch: dict[str, Any]) -> Tensor:
             corrected, preferences = self.trajectory(output, batch)
-            truth, labels, targets = self.training_concepts(batch), batch["label"], batch.get("class_targets")
+            truth, labels, targets = self._truth(batch)[0], batch["label"], batch.get("class_targets")
             first, last = (
                 cross_entropy(self.head(scores, output.extras["context"]), labels, targets, self.class_weights)
                 for scores in (torch.lerp(output.scores.float(), truth, corrected[end]) for end in (0, -1))
@@ -194,6 +203,6 @@ class IntCEM(CEM):
             before = corrected[:-1].detach()
             helpful = self.most_helpful(output, batch, before)
             losses = F.cross_entropy(preferences.flatten(0, 1), helpful.flatten(), reduction="none").view_as(helpful)
-            return losses.masked_fill((before > 0.5).all(dim=2), 0.0).mean()
+            return losses.masked_fill(((before > 0.5) | self._truth(batch)[1]).all(dim=2), 0.0).mean()
 
         return super().loss_terms() | {"cross_entropy": cross_entropy_of_ends, "rollout": rollout}

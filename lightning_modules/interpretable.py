@@ -26,6 +26,7 @@ from protometry.lightning_modules.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.phases import Phase, PhaseOverride, PhasePlan, over, plain
 from protometry.lightning_modules.training_inputs import data_of, load_initial_weights
 from protometry.metrics.primitives.checks import check_at_least
+from protometry.metrics.primitives.truth import truth_of
 
 LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
@@ -211,16 +212,20 @@ class InterpretableModule(LightningModule, ABC):
             self.class_weights.copy_(weights)
 
     def targets(self, batch: dict[str, Any]) -> Tensor:
-        """The targets of a batch: ``(B,)`` int64, or ``(B, K)`` bool if multilabel."""
-        name = "labels" if self.task == "multilabel" else "label"
-        targets: Tensor = batch[name]
+        """The targets of a batch: ``(B,)`` int64, or if multilabel as from :func:`.truth_of` of ``labels``."""
+        if self.task == "multilabel":
+            return truth_of(batch, "labels")
+        targets: Tensor = batch["label"]
         return targets
 
     def is_correct(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """``(B,)`` bool: the largest logit is the label's, or exactly the labels' logits exceed the threshold."""
+        """``(B,)`` bool: the largest logit is the label's, or exactly the labels' logits exceed the threshold.
+
+        Labels that are unknown (NaN) do not count.
+        """
         if self.decision_threshold is None:
             return logits.argmax(dim=1) == targets
-        return ((logits > self.decision_threshold) == targets).all(dim=1)
+        return (((logits > self.decision_threshold) == targets) | targets.isnan()).all(dim=1)
 
     # -- losses and steps --------------------------------------------------------------------------------------------
     def loss_terms(self) -> dict[str, LossTerm]:
@@ -229,7 +234,7 @@ class InterpretableModule(LightningModule, ABC):
             "cross_entropy": lambda output, batch: cross_entropy(
                 output.logits, batch["label"], batch.get("class_targets"), self.class_weights
             ),
-            "multilabel_margin": lambda output, batch: multilabel_margin(output.logits, batch["labels"]),
+            "multilabel_margin": lambda output, batch: multilabel_margin(output.logits, self.targets(batch)),
         }
 
     def decide(self, scores: Tensor) -> ModelOutput:
@@ -259,13 +264,15 @@ class InterpretableModule(LightningModule, ABC):
         terms = self.loss_terms()
         values = {name: terms[name](output, batch) for name in self.phase.losses}
         loss = torch.stack([coefficient * values[name] for name, coefficient in self.phase.losses.items()]).sum()
-        hits = self.is_correct(output.logits.detach(), self.targets(batch)).float().mean()
-        size = len(output.logits)
-        logged = {"loss": loss.detach(), "accuracy": hits} | {name: value.detach() for name, value in values.items()}
-        for name, value in logged.items():
-            in_bar = name in ("loss", "accuracy")
+        targets, size = self.targets(batch), len(output.logits)
+        judged = (~targets.isnan()).view(size, -1).any(dim=1)  # not an image without any known label
+        hits = self.is_correct(output.logits.detach(), targets) & judged
+        logged = {"loss": loss.detach(), "accuracy": hits.sum() / judged.sum().clamp_min(1)}
+        for name, value in (logged | {name: value.detach() for name, value in values.items()}).items():
+            images: Any = judged.sum() if name == "accuracy" else size
+            in_bar = name in logged
             self.log(
-                f"train/{name}", value, on_step=False, on_epoch=True, prog_bar=in_bar, batch_size=size, sync_dist=True
+                f"train/{name}", value, on_step=False, on_epoch=True, prog_bar=in_bar, batch_size=images, sync_dist=True
             )
         return loss
 

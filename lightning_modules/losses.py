@@ -42,14 +42,16 @@ def concept_bce(logits: Tensor, concepts: Tensor, weights: Tensor | None = None)
 
     Args:
         logits: ``(B, L)`` float.
-        concepts: ``(B, L)`` float, c in [0, 1].
+        concepts: ``(B, L)`` float, c in [0, 1]; NaN where unknown, which adds 0.
         weights: ``(L,)`` float >= 0, v; None for ones.
 
     Example:
         >>> round(concept_bce(torch.zeros(4, 2), torch.ones(4, 2), torch.tensor([1.0, 2.0])).item(), 4)
         2.0794
     """
-    return F.binary_cross_entropy_with_logits(logits.float(), concepts, weights, reduction="sum") / len(logits)
+    known = (~concepts.isnan()).float() * (1.0 if weights is None else weights)
+    losses = F.binary_cross_entropy_with_logits(logits.float(), concepts.nan_to_num(), known, reduction="sum")
+    return losses / len(logits)
 
 
 def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
@@ -61,10 +63,10 @@ def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: ``(B, K)`` float, o. Memory: B·K² numbers.
-        labels: ``(B, K)`` bool.
+        labels: ``(B, K)`` bool, or float with NaN where unknown, which is neither present nor absent.
 
     Returns:
-        Scalar >= 0, lower is better; an image with no label or with all labels adds 0.
+        Scalar >= 0, lower is better; an image with no present or no absent label adds 0.
 
     Example:
         >>> multilabel_margin(torch.tensor([[2.0, 1.5, 0.0, 3.0]]), torch.tensor([[True, True, False, False]])).item()
@@ -72,7 +74,7 @@ def multilabel_margin(logits: Tensor, labels: Tensor) -> Tensor:
     """
     logits = logits.float()
     margins = (1 - logits[:, :, None] + logits[:, None, :]).clamp_min(0.0)
-    pairs = labels[:, :, None] & ~labels[:, None, :]
+    pairs = (labels == 1)[:, :, None] & (labels == 0)[:, None, :]
     return margins.masked_fill(~pairs, 0.0).sum(dim=(1, 2)).mean() / logits.shape[1]
 
 
@@ -86,7 +88,8 @@ def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     Args:
         distances: ``(B, U)`` float, smallest distance of every prototype to a patch of the image.
         own: ``(K, U)`` bool, the prototype belongs to the class.
-        targets: ``(B,)`` int64, or ``(B, K)`` bool if multilabel. Memory: then B·K·U numbers.
+        targets: ``(B,)`` int64, or if multilabel ``(B, K)`` bool, or float with NaN where unknown, which is left out.
+            Memory: then B·K·U numbers.
 
     Returns:
         Scalar >= 0, lower is better; classes without a prototype and images without a label are left out (0 if nothing
@@ -103,7 +106,7 @@ def cluster(distances: Tensor, own: Tensor, targets: Tensor) -> Tensor:
     one_label = targets.ndim == 1
     candidates = own[targets][:, None] if one_label else own[None]  # (B or 1, labels, U)
     nearest = distances.float()[:, None].where(candidates, torch.inf).amin(dim=2)
-    counted = candidates.any(dim=2) if one_label else targets & own.any(dim=1)
+    counted = candidates.any(dim=2) if one_label else (targets == 1) & own.any(dim=1)
     labels = counted.sum(dim=1)
     means = nearest.where(counted, 0.0).sum(dim=1) / labels.clamp_min(1)
     return means.sum() / (labels > 0).sum().clamp_min(1)

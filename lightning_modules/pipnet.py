@@ -59,7 +59,7 @@ def paired(batch: dict[str, Any]) -> dict[str, Any]:
             "ImageDataModule, which PIPNet asks for two views."
         )
     views = {"image": torch.cat([batch["image"], batch["second_view"]])}
-    targets = ("label", "labels", "class_targets")
+    targets = ("label", "labels", "label_certainty", "class_targets")
     return views | {name: torch.cat([batch[name]] * 2) for name in targets if name in batch}
 
 
@@ -264,7 +264,7 @@ class PIPNet(LinearHead, InterpretableModule):
     def _class_loss(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
         logits = self._class_logits(output.logits)
         if self.task == "multilabel":
-            return multilabel_margin(logits, batch["labels"])
+            return multilabel_margin(logits, self.targets(batch))
         return cross_entropy(logits, batch["label"], batch.get("class_targets"), self.class_weights)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:

@@ -121,7 +121,7 @@ class PosthocCBM(ProjectedConcepts):
 
         Args:
             embeddings: ``(n, D)`` float32 of the training images, possibly mapped from a file.
-            concepts: ``(n, L)`` bool.
+            concepts: ``(n, L)`` bool, or float with NaN where unknown.
             targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities.
             seed: of the draw of examples.
 

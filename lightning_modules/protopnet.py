@@ -165,7 +165,9 @@ class ProtoPNet(ClassPrototypes):
         own = self.owner.T & self.prototypes.active
         return super().loss_terms() | {
             "multilabel_margin_sum": lambda output, batch: (
-                len(batch["labels"]) * multilabel_margin(output.logits, batch["labels"])
+                len(batch["labels"]) * multilabel_margin(output.logits, self.targets(batch))
             ),
-            "absent_separation": lambda output, batch: cluster(output.extras["distance"], own, ~batch["labels"]),
+            "absent_separation": lambda output, batch: cluster(
+                output.extras["distance"], own, self.targets(batch) == 0
+            ),
         }

@@ -318,7 +318,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         active, own = self.prototypes.active, cache(self.own)  # once for all terms
         several: dict[str, LossTerm] = {
             "absent_separation": lambda output, batch: separation(
-                output.extras["distance"], own() | ~active, ~batch["labels"]
+                output.extras["distance"], own() | ~active, self.targets(batch) == 0
             )
         }
         return (super().loss_terms() | (several if self.task == "multilabel" else {})) | {

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, str] = {
     "run_folder": "command_line",
     "datamodules": "command_line run_folder",
     "lightning_modules": "command_line run_folder metrics:accuracy metrics.primitives.checks "
-    "metrics.primitives.perturbation",
+    "metrics.primitives.perturbation metrics.primitives.truth",
     "explanations": "lightning_modules.contract lightning_modules.geometry metrics.concepts.maps "
     "metrics.primitives.boxes metrics.primitives.checks metrics.primitives.intersection_over_union "
     "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation",
@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "datamodules.photos.photo_files "
     "datamodules.sample.sample_key datamodules.sample.ClassTables datamodules.photos.one_photo "
     "datamodules.base datamodules.load datamodules.load_datamodule "
-    "datamodules.transforms.continuity",
+    "datamodules.transforms.continuity metrics.primitives.truth",
     "reports": "explanations metrics lightning_modules.contract datamodules.sample command_line run_folder "
     "callbacks.forward "  # images that were evaluated are shown again in forwards of the same size, bit for bit
     "callbacks.evaluation.predictions "

@@ -60,7 +60,8 @@ def fit_concept_bank(embeddings: Tensor, concepts: Tensor, options: Examples) ->
     """The vectors of all concepts, each by scikit-learn's ``SVC(kernel="linear")``, in parallel over concepts.
 
     Images are drawn without replacement and independently for every concept, so that a vector depends neither on other
-    concepts nor on the number of threads. If too few are available, all are used, first for fitting.
+    concepts nor on the number of threads. If too few are available, all are used, first for fitting. ``concepts`` are
+    ``(n, L)`` bool, or float with NaN for an image of which a concept is unknown, which is not drawn.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0], [2.0, 3.0]])
@@ -80,7 +81,7 @@ def draw_examples(present: Tensor, options: Examples, concept: int) -> tuple[lis
     """Rows of the images for fitting and validation, each without and with the concept; its index seeds the draw."""
     generator = torch.Generator().manual_seed(options.seed << 20 | concept)
     train, validation = [], []
-    for rows, wanted in ((~present, options.negatives), (present, options.positives)):
+    for rows, wanted in ((present == 0, options.negatives), (present == 1, options.positives)):
         rows = rows.nonzero().flatten()
         rows = rows[torch.randperm(len(rows), generator=generator)]
         train.append(rows[:wanted])
@@ -98,7 +99,7 @@ def _fit_one(embeddings: Tensor, present: Tensor, concept: int, options: Example
     if counts[0].all():
         rows = torch.cat(splits[0])
         images, machine = embeddings[rows].double(), SVC(kernel="linear", C=options.svm_c)
-        machine.fit(images.numpy(), present[rows].numpy())
+        machine.fit(images.numpy(), (present[rows] == 1).numpy())
         terms = abs(machine.dual_coef_).sum() * images.norm(dim=1).max().item()
         normal = torch.tensor(machine.coef_[0])
         if normal.norm() > _ROUNDING * terms:

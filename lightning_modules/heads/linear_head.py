@@ -129,8 +129,8 @@ class LinearHead:
         scores, targets = images
         logits = scores.double() @ head.weight.T
         if self.task == "multilabel":
-            loss = F.binary_cross_entropy_with_logits(logits, targets.to(logits), reduction="none")
-            values = -loss.sum(dim=1)
+            known, targets = (~targets.isnan()).to(logits), targets.to(logits).nan_to_num()
+            values = -F.binary_cross_entropy_with_logits(logits, targets, known, reduction="none").sum(dim=1)
         else:
             values = (logits.argmax(dim=1) == targets).double()
         spread = values.std(correction=0).item() / len(values) ** 0.5

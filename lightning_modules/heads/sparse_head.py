@@ -60,7 +60,8 @@ class Problem:
 
     Args:
         scores: ``(n, U)`` float, s, on the device to compute on. Standardised here, columns that do not vary become 0.
-        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, possibly times a weight of the image.
+        targets: ``(n,)`` int64 classes, or ``(n, K)`` float probabilities, possibly times a weight of the image; of
+            several labels NaN where unknown, which adds nothing.
         penalty: λ >= 0.
         l1_ratio: α in [0, 1]; 0 for squares only.
 
@@ -212,7 +213,9 @@ def _softmax_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sigmoid_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum"), logits.sigmoid() - targets
+    known, targets = (~targets.isnan()).to(logits), targets.nan_to_num()
+    loss = F.binary_cross_entropy_with_logits(logits, targets, known, reduction="sum")
+    return loss, (logits.sigmoid() - targets) * known
 
 
 def fit_sparse_head(
