@@ -26,6 +26,7 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.evaluation.trainer import quiet_trainer
 from protometry.explanations import Upsample
 from protometry.lightning_modules.contract import predicted_classes
+from protometry.metrics.primitives.truth import truth_of
 from protometry.reports.results.values_csv import Cell, prediction_cells
 from protometry.run_folder.atomic import write_new
 from protometry.run_folder.csv_text import csv_text
@@ -56,7 +57,7 @@ class Predictor(LightningModule):
         self.observer.refuse_broken()
         probabilities = model_of(self.model).probabilities(logits)
         predicted = predicted_classes(logits, self.abstains, threshold_of(self.model))
-        labels = batch.get("labels", batch["label"])
+        labels = truth_of(batch, "labels") if "labels" in batch else batch["label"]
         predictions = as_predictions(labels, predicted, of_predicted(probabilities, predicted))
         top = logits.sort(dim=1, descending=True, stable=True).indices[:, :MOST]
         rows = zip(batch["sample_id"], predictions, top.tolist(), probabilities.gather(1, top).tolist(), strict=True)

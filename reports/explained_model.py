@@ -22,7 +22,7 @@ from protometry.metrics.primitives.intersection_over_union import box_intersecti
 from protometry.metrics.primitives.places import places
 from protometry.reports.additive import AdditiveTable, Line, additive_tables, by_place, image_of
 from protometry.reports.cautions import cautions
-from protometry.reports.scan import classes_of, cpu_threshold, labels_of
+from protometry.reports.scan import classes_of, cpu_threshold, labels_of, unknown_of
 from protometry.reports.stored_sources import StoredSources
 from protometry.reports.unit_sources import Source, UnitSources, known_parts
 
@@ -224,15 +224,17 @@ class ExplainedModel:
         explained = []
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
-            known, seen = bool(truth) or "labels" in sample, image_of(output, index)
+            unknown, seen = next(iter(unknown_of(sample)), ()), image_of(output, index)
+            known = bool(truth) or ("labels" in sample and len(unknown) < len(sample["labels"]))
+            judged = tuple(label for label in predictions[index] if label not in unknown)
             explained.append(
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
                     whole=(whole := to_image(sample["image"])),
                     truth=tuple(self.class_names[label] for label in truth),
                     predictions=predictions[index],
-                    correct=predictions[index] == truth if known else None,
-                    mistakes=self.mistakes(predictions[index], truth) if known else (),
+                    correct=judged == truth if known else None,
+                    mistakes=self.mistakes(judged, truth) if known else (),
                     abstains="abstain" in output.extras and not predictions[index],
                     uncropped=bool(sample.get("uncropped")),
                     tables=[self._lines(sample, table, maps[index], seen, most) for table in own],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from protometry.callbacks.forward.walk import walk
 from protometry.datamodules.sample import nfc
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
+from protometry.metrics.primitives.truth import truth_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Scan:
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
         context: what the head reads of the images besides their scores, or None.
+        unknown: labels of which nobody knows whether the image has them, of each image; empty if all are known.
     """
 
     sample_ids: list[str]
@@ -36,6 +39,7 @@ class Scan:
     residual: Tensor | None = None
     context: Tensor | None = None
     threshold: Tensor | None = None
+    unknown: list[tuple[int, ...]] = field(default_factory=list)
 
     @cached_property
     def predicted(self) -> list[int]:
@@ -48,9 +52,20 @@ class Scan:
         return classes_of(predicted_classes(self.logits, abstains=True, threshold=self.threshold))
 
     @cached_property
-    def correct(self) -> list[bool]:
-        """Whether exactly the classes of the image are predicted; an image without any decision is wrong."""
-        return [classes == truth for classes, truth in zip(self.predictions, self.labels, strict=True)]
+    def judged(self) -> list[tuple[int, ...]]:
+        """The predicted classes of each image without labels that are unknown of it."""
+        pairs = zip_longest(self.predictions, self.unknown, fillvalue=())
+        return [tuple(label for label in said if label not in unknown) for said, unknown in pairs]
+
+    @cached_property
+    def correct(self) -> list[bool | None]:
+        """Whether exactly the classes of the image are predicted, None if nothing is known of it.
+
+        An image without any decision is wrong.
+        """
+        nothing = [len(unknown) == self.logits.shape[1] for unknown in self.unknown] or [False] * len(self.labels)
+        pairs = zip(self.judged, self.labels, nothing, strict=True)
+        return [None if unknown else said == truth for said, truth, unknown in pairs]
 
     def strongest(self, unit: int, most: int) -> list[int]:
         """Positions of the images with the largest score of a unit, ties in their order."""
@@ -65,6 +80,7 @@ class Scan:
             self,
             sample_ids=list(sample_ids),
             labels=[self.labels[row] for row in rows],
+            unknown=[self.unknown[row] for row in rows] if self.unknown else [],
             logits=self.logits[rows],
             scores=self.scores[rows],
             residual=None if self.residual is None else self.residual[rows],
@@ -93,11 +109,13 @@ def scan(
     """
     names: list[str] = []
     labels: list[tuple[int, ...]] = []
+    unknown: list[tuple[int, ...]] = []
     logits, scores, residual, context = [], [], [], []
     with loaders(datamodule, split, limit) as loader:
         for batch, outputs in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
             names += batch["sample_id"]
             labels += labels_of(batch)
+            unknown += unknown_of(batch)
             logits.append(outputs.logits.double().cpu())
             scores.append(outputs.scores.double().cpu())
             if outputs.residual is not None:
@@ -105,7 +123,7 @@ def scan(
             if outputs.context is not None:
                 context.append(outputs.context.cpu())
     bypass, read = (torch.cat(parts) if parts else None for parts in (residual, context))
-    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, read, cpu_threshold(model))
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, read, cpu_threshold(model), unknown)
 
 
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:
@@ -130,11 +148,12 @@ def _refuse_another_model(outputs: Scan, result: Mapping[str, Any]) -> None:
     accuracy = result["metrics"].get("general/accuracy")
     if not accuracy or accuracy["value"] is None:
         return
-    counted, right = round(accuracy["value"] * accuracy["n"]), sum(outputs.correct)
-    if accuracy["n"] != len(outputs.sample_ids) or counted != right:
+    judged = [correct for correct in outputs.correct if correct is not None]
+    counted, right = round(accuracy["value"] * accuracy["n"]), sum(judged)
+    if accuracy["n"] != len(judged) or counted != right:
         raise ValueError(
             f"Expected the model of the evaluation, which gets {counted} of {accuracy['n']} images right, but "
-            f"this one gets {right} of {len(outputs.sample_ids)}. Evaluate the checkpoint again."
+            f"this one gets {right} of {len(judged)}. Evaluate the checkpoint again."
         )
 
 
@@ -153,8 +172,15 @@ def loaders(datamodule: Any, split: str, limit: int | None) -> Iterator[Any]:
 def labels_of(batch: Any) -> list[tuple[int, ...]]:
     """The classes of each image of a batch or of a sample."""
     if "labels" in batch:
-        return classes_of(batch["labels"] if batch["labels"].ndim == 2 else batch["labels"][None])
+        return classes_of((truth_of(batch, "labels") == 1).view(-1, batch["labels"].shape[-1]))
     return classes_of(batch["label"].reshape(-1))
+
+
+def unknown_of(batch: Any) -> list[tuple[int, ...]]:
+    """The labels of which it is unknown whether each image of a batch or of a sample has them; [] if all are known."""
+    if "label_certainty" not in batch:
+        return []
+    return classes_of(truth_of(batch, "labels").isnan().view(-1, batch["labels"].shape[-1]))
 
 
 def classes_of(chosen: Tensor) -> list[tuple[int, ...]]:

@@ -28,6 +28,7 @@ from protometry.metrics.functional import (
     peak_locations,
     random_cells,
 )
+from protometry.metrics.primitives.truth import truth_of
 
 RANDOM_PEAK_SEED = 5 << 40  # a use of noise that must not repeat the draws of others
 
@@ -175,8 +176,10 @@ class Clean:
 
     @cached_property
     def labels(self) -> Tensor:
-        """``(B,)`` int64, or ``(B, K)`` bool for multilabel data."""
-        labels: Tensor = self.batch.get("labels", self.batch["label"])
+        """``(B,)`` int64, or for multilabel data ``(B, K)`` as from :func:`.truth_of`."""
+        if "labels" in self.batch:
+            return truth_of(self.batch, "labels")
+        labels: Tensor = self.batch["label"]
         return labels
 
     @cached_property
@@ -221,8 +224,8 @@ class Clean:
 
     @cached_property
     def concept_labels(self) -> Tensor:
-        """``(B, L)`` bool."""
-        return self._from_batch("concepts")
+        """``(B, L)`` as from :func:`.truth_of`."""
+        return truth_of(self.batch, "concepts")
 
     @cached_property
     def concept_probabilities(self) -> Tensor:

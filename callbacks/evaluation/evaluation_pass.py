@@ -17,11 +17,12 @@ from protometry.callbacks.evaluation.same_picture import SamePicture, without_va
 from protometry.callbacks.evaluation.unit_maps import UnitMaps
 from protometry.callbacks.evaluation.views import SPARSE_HEADS, TCAV, VIEWS
 from protometry.callbacks.forward.observer import Observer, Outputs
-from protometry.command_line.processes import gathered
+from protometry.command_line.processes import add_up, gathered
 from protometry.lightning_modules.contract import predicted_classes
 from protometry.metrics import ItemMean, ModelValue, PartsMetric, Ties
 from protometry.metrics.entry import AnyMetric
 from protometry.metrics.facts import Facts
+from protometry.metrics.primitives.truth import truth_of
 from protometry.metrics.suite import ENTRIES
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
@@ -36,7 +37,8 @@ class Evaluation:
 
     Args:
         metrics: key -> value, ci95, n, skipped, unit, higher_is_better, averaged_over, and what else a metric says of
-            itself; a ``reason`` where the value is NaN.
+            itself; ``unknown``, how many of the concepts or labels that it reads are, if any; a ``reason`` where the
+            value is NaN.
         skipped: key -> why it was not computed.
         explainer: key of the explainer, or None if nothing was explained.
         protocol: how the numbers were made.
@@ -92,6 +94,7 @@ class EvaluationPass:
         self.setting = Setting(facts, reads, seed, noise, protocol=protocol)
         self.ties = Ties().to(facts.active.device)  # always, since ties make other metrics meaningless
         self.same_picture = SamePicture()
+        self._unknown = torch.zeros(2, dtype=torch.int64, device=facts.active.device)  # values of concepts, labels
         self._views = VIEWS if protocol is None else VIEWS | {protocol.view: protocol.views}
         self._images: list[tuple[Tensor, dict[str, Tensor]]] = []
         self._predictions: list[tuple[Tensor, Tensor, Tensor]] = []  # their labels, predictions, probabilities
@@ -119,6 +122,9 @@ class EvaluationPass:
         """
         clean = Clean(batch, self.observer, self.setting)
         self.same_picture.add(batch["image"])
+        for row, name in enumerate(("concepts", "labels")):
+            if name in batch:
+                self._unknown[row] += truth_of(batch, cast(Any, name)).isnan().sum()
         self._feed(self._by_view, clean)
         self.observer.refuse_broken()
         if not self.setting.facts.multi_label:
@@ -209,6 +215,7 @@ class EvaluationPass:
         Where all images are the same picture, only what the labels say and facts of the model are defined.
         """
         same = self.same_picture.reason()
+        add_up(unknown := self._unknown.clone())
         summaries = {id(metric): metric.summary() for _, metric in self._distinct()}
         for key, metric in self.metrics.items():
             summary: Any = summaries[id(metric)]
@@ -221,6 +228,7 @@ class EvaluationPass:
             summary = dict(summary) if reason is None else without_values(summary)
             value, skipped = summary.pop("value"), int(summary.pop("skipped"))
             why = {"reason": reason or metric.nothing_measured(skipped)} if math.isnan(value) else {}
+            left_out = self._unknown_in(metric, *unknown.tolist())
             yield (
                 key,
                 {
@@ -232,9 +240,16 @@ class EvaluationPass:
                     "higher_is_better": metric.higher_is_better,
                     "averaged_over": metric.averaged_over,
                     **summary,
+                    **({"unknown": left_out} if left_out else {}),
                     **why,
                 },
             )
+
+    def _unknown_in(self, metric: AnyMetric, concepts: int, labels: int) -> int:
+        """How many of the values that a metric reads are unknown: of concepts, also to correct them, or of labels."""
+        if not {"concept_labels", "intervened_logits"}.isdisjoint(metric.reads):
+            return concepts
+        return labels if self.setting.facts.multi_label and "labels" in metric.reads else 0
 
     def _compares_images(self, key: str, metric: AnyMetric) -> bool:
         """Whether the number says how explanations differ between the evaluated images."""

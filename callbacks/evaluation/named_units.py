@@ -15,6 +15,7 @@ from protometry.command_line.processes import add_up
 from protometry.metrics import functional
 from protometry.metrics.facts import Facts
 from protometry.metrics.needs import NEEDS
+from protometry.metrics.primitives.truth import truth_of
 from protometry.metrics.suite import ENTRIES
 
 LEAST_AREA = 0.6
@@ -51,24 +52,27 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
         )
     if concepts is None:
         batches = walk(module, datamodule.projection_dataloader(), datamodule.image_size, memory_budget)
-        _, scores, labels = gather_outputs(batches, lambda batch, seen: (seen.scores.float(), batch["concepts"]))
+        _, scores, labels = gather_outputs(
+            batches, lambda batch, seen: (seen.scores.float(), truth_of(batch, "concepts"))
+        )
         area = functional.concept_auc(scores.to(facts.active.device), labels.to(facts.active.device))
         concepts = functional.name_units(area, LEAST_AREA).masked_fill(~facts.active, -1)
-        counts = labels.sum(dim=0)
+        shares = labels.double().nanmean(dim=0)
     else:
-        counts = _counts(datamodule, facts.active.device)
-    order = counts.argsort(descending=True, stable=True).to(facts.active.device)
+        shares = _shares(datamodule, facts.active.device)
+    order = shares.nan_to_num(nan=-1.0).argsort(descending=True, stable=True).to(facts.active.device)
     return replace(facts, unit_concepts=concepts.masked_fill(~facts.active, -1), concept_order=order)
 
 
-def _counts(datamodule: Any, device: torch.device) -> Tensor:
-    """``(L,)`` int64, training images with each concept, over all processes."""
+def _shares(datamodule: Any, device: torch.device) -> Tensor:
+    """``(L,)`` float64, of the training images of which a concept is known those that have it, over all processes."""
     if datamodule.capabilities("projection").concepts_image is not True:  # every image has the concepts of its class
         rows = torch.as_tensor(datamodule.dataset("projection").labels)
-        counts: Tensor = datamodule.tables.class_concepts_binary[rows].sum(dim=0)
-        return counts
-    own = torch.zeros(datamodule.num_concepts, dtype=torch.int64, device=device)
+        shares: Tensor = datamodule.tables.class_truth[rows].double().nanmean(dim=0)
+        return shares
+    counts = torch.zeros(2, datamodule.num_concepts, dtype=torch.int64, device=device)
     for batch in datamodule.projection_dataloader():
-        own += batch["concepts"].sum(dim=0).to(device)
-    add_up(own)
-    return own
+        truth = truth_of(batch, "concepts")
+        counts += torch.stack([truth == 1, ~truth.isnan()]).sum(dim=1).to(device)
+    add_up(counts)
+    return counts[0].double() / counts[1]

@@ -15,6 +15,7 @@ class Prediction:
         label: the classes of the image, one unless the data are multilabel, in ascending order; None if unknown.
         classes: the predicted ones, none where the model abstains; any number, in ascending order, if multilabel.
         probabilities: of ``classes``.
+        unknown: labels of which nobody knows whether the image has them.
 
     Example:
         >>> Prediction(label=(2,), classes=(), probabilities=()).correct
@@ -24,11 +25,12 @@ class Prediction:
     label: tuple[int, ...] | None
     classes: tuple[int, ...]
     probabilities: tuple[float, ...]
+    unknown: tuple[int, ...] = ()
 
     @property
     def correct(self) -> bool | None:
         """Whether exactly the classes of the image are predicted, as ``general/accuracy`` counts; None if unknown."""
-        return None if self.label is None else self.classes == self.label
+        return None if self.label is None else tuple(i for i in self.classes if i not in self.unknown) == self.label
 
 
 def of_predicted(probabilities: Tensor, predicted: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
     """The predictions for B images.
 
     Args:
-        labels: ``(B,)`` int64, -1 for an unknown label, or ``(B, K)`` bool.
+        labels: ``(B,)`` int64, -1 for an unknown label, or ``(B, K)`` bool, or float with NaN where unknown.
         predicted: as from :func:`protometry.lightning_modules.contract.predicted_classes`.
         probabilities: as from :func:`of_predicted`.
 
@@ -55,7 +57,10 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
     for label, classes, values in zip(labels.cpu(), predicted.cpu(), probabilities.cpu(), strict=True):
         chosen = _classes(classes)
         shares = values[list(chosen)].tolist() if values.ndim else [values.item()] * len(chosen)
-        predictions.append(Prediction(_classes(label) or (None if label.ndim == 0 else ()), chosen, tuple(shares)))
+        unknown = _classes(label.isnan()) if label.ndim else ()
+        nothing = not label.ndim or len(unknown) == len(label)  # is known of the image
+        own = _classes(label == 1 if label.ndim else label) or (None if nothing else ())
+        predictions.append(Prediction(own, chosen, tuple(shares), unknown))
     return predictions
 
 

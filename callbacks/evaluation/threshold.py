@@ -14,6 +14,7 @@ from torch import Tensor
 
 from protometry.callbacks.forward.walk import walk
 from protometry.command_line.processes import add_up
+from protometry.metrics.primitives.truth import truth_of
 
 
 def threshold_of(model: object) -> Tensor | None:
@@ -25,6 +26,8 @@ def threshold_of(model: object) -> Tensor | None:
 def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float | None = None) -> None:
     """Set ``decision_threshold`` to (mean logit of present labels + mean logit of absent labels) / 2.
 
+    Unknown labels are neither.
+
     Sums are in float64, so that the batch size and the number of processes do not move it.
 
     Raises:
@@ -34,10 +37,10 @@ def fit_threshold(module: LightningModule, datamodule: Any, memory_budget: float
     sums = torch.zeros(2, dtype=torch.float64, device=module.device)
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
     for batch, outputs in walk(module, datamodule.val_dataloader(), datamodule.image_size, memory_budget):
-        logits, labels = outputs.logits.double(), batch["labels"]
-        for row, present in enumerate((labels, ~labels)):
-            sums[row] += (logits * present).sum()
-            counts[row] += present.sum()
+        logits, labels = outputs.logits.double(), truth_of(batch, "labels")
+        for row, chosen in enumerate((labels == 1, labels == 0)):
+            sums[row] += (logits * chosen).sum()
+            counts[row] += chosen.sum()
     add_up(sums, counts)
     if not counts.all():
         raise ValueError(

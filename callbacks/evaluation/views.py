@@ -74,7 +74,7 @@ class Concepts(View):
 
     @property
     def concept_labels(self) -> Tensor:
-        """``(B, M)`` bool, whether the image has the concept of each named unit."""
+        """``(B, M)``, whether the image has the concept of each named unit, as from :func:`.truth_of`."""
         return self.clean.concept_labels[:, self.clean.setting.concepts]
 
     @cached_property
@@ -184,7 +184,8 @@ class Misalignment(View):
 class Intervention(View):
     """The clean image with concepts corrected group by group, one more per step (Koh et al. 2020).
 
-    An image without corrected concepts keeps its logits, bit for bit.
+    A concept that is unknown of an image is not corrected: the step changes nothing else, and an image of which none is
+    known has no logits after a correction (NaN). An image without corrected concepts keeps its logits, bit for bit.
     """
 
     def __init__(self, clean: Clean, how: Correction) -> None:
@@ -198,9 +199,11 @@ class Intervention(View):
             trials = torch.arange(how.trials, device=keys.device).expand(len(keys), -1)
             priority = keyed_uniform(keys, trials, (count,), setting.seed + INTERVENTION_SEED)
         truth = clean.concept_labels.index_select(1, concepts.clamp(min=0))[:, None, None]
-        masks = intervention_masks(priority, groups)
-        scores = model.intervene(clean.scores[:, None, None], truth, masks, cast(Values | None, how.values))
-        logits = logits_of(clean.model, scores, clean.outputs.context)
+        known = ~truth.isnan()
+        masks = intervention_masks(priority, groups) & known
+        scores = model.intervene(clean.scores[:, None, None], truth == 1, masks, cast(Values | None, how.values))
+        correctable = (known & (groups >= 0)).any(dim=3, keepdim=True)
+        logits = logits_of(clean.model, scores, clean.outputs.context).masked_fill(~correctable, torch.nan)
         plain = clean.logits[:, None, None].expand(-1, how.trials, 1, -1)
         self.intervened_logits = torch.cat([plain, logits], dim=2)
 

@@ -18,6 +18,7 @@ from protometry.callbacks.phases.words import similarities_to_words
 from protometry.callbacks.trainer_parts import datamodule_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import FitsConcepts
+from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 
@@ -47,7 +48,7 @@ def fit_concepts(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         _write(module, names, folder / "concepts.csv")
     absent = (~module.units().active).nonzero().flatten().tolist()
     if absent:
-        why = "no training image has them, all have them, or their embeddings are the same"
+        why = "no training image is known to have them, or all that are known do, or their embeddings are the same"
         why = why if similarities is None else "they are unfit, or images do not show them; `concepts.csv` says which"
         rank_zero_info(
             f"{len(absent)} of {len(names)} concepts are left out, since {why}: "
@@ -63,13 +64,14 @@ def embed_training_images(module: LightningModule, datamodule: Any, memory_budge
     transform.
 
     Returns:
-        In the order of the data set: embeddings ``(n, D)`` float32, concepts ``(n, L)`` bool (``(n, 0)`` where images
-        have none), and classes ``(n,)`` int64, or probabilities ``(n, K)`` float32 for data with soft targets.
+        In the order of the data set: embeddings ``(n, D)`` float32, concepts ``(n, L)`` as from
+        :func:`.truth_of` (``(n, 0)`` where images have none), and classes ``(n,)`` int64, or probabilities ``(n, K)``
+        float32 for data with soft targets.
     """
 
     def fields(batch: dict[str, Any], outputs: Outputs) -> tuple[Tensor, Tensor, Tensor]:
         assert outputs.latent is not None
-        concepts = batch.get("concepts", batch["label"][:, None][:, :0])
+        concepts = truth_of(batch, "concepts") if "concepts" in batch else batch["label"][:, None][:, :0]
         return outputs.latent.mean(dim=(2, 3)), concepts, batch.get("class_targets", batch["label"])
 
     loader = datamodule.projection_dataloader()

@@ -14,6 +14,7 @@ from protometry.callbacks.phases.ranks import solved_on_first
 from protometry.callbacks.trainer_parts import datamodule_of, phase_of
 from protometry.lightning_modules.contract import FitsHead
 from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
+from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 
@@ -79,7 +80,8 @@ def _scores(module: LightningModule, datamodule: Any, loader: Any, soft: bool = 
     names = ("labels", "class_targets", "label") if soft else ("labels", "label")
 
     def fields(batch: dict[str, Any], outputs: Outputs) -> tuple[Tensor, Tensor]:
-        return outputs.scores, batch[next(name for name in names if name in batch)]
+        name = next(name for name in names if name in batch)
+        return outputs.scores, truth_of(batch, "labels") if name == "labels" else batch[name]
 
     _, scores, targets = gather_outputs(walk(module, loader, datamodule.image_size), fields)
     return scores, targets

@@ -21,6 +21,7 @@ from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_mo
 from protometry.command_line.processes import add_up
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable, SourceTable
+from protometry.metrics.primitives.truth import truth_of
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
@@ -176,9 +177,9 @@ def patches_of_nearest_images(
         raise TypeError(f"Expected a model whose units have vectors, but got {type(module).__name__}.")
     nearest = NearestPatches.empty(images, len(units.active), units.vectors.shape[1], device)
     for batch in patch_distances(module, batches, device, own):
-        wanted = batch.allowed & units.active if own else torch.ones_like(batch.allowed)
+        wanted = batch.allowed & units.active if own else batch.judged
         if taken is not None:
-            wanted &= ~(batch.keys[:, None, None] == taken).any(dim=1)
+            wanted = wanted & ~(batch.keys[:, None, None] == taken).any(dim=1)
         nearest.update(batch, wanted)
     nearest.reduce()
     return nearest
@@ -203,6 +204,7 @@ class PatchDistances:
     cell: Tensor  # (B, U) int64, of the nearest patch, the first on ties
     parts: Tensor  # (B, U, P) int64, the cells that the parts of this patch lie in; (B, U, 1) if all are in one
     allowed: Tensor  # (B, U) bool
+    judged: Tensor  # (B, U) bool, whether it is known if the unit is allowed: whether the image has its label
     keys: Tensor  # (B,) int64
     labels: Tensor  # (B,) int64
 
@@ -220,7 +222,9 @@ def patch_distances(
     projectable = cast(Projectable, module)
     for batch in batches:
         images, keys, labels = (batch[name].to(device, non_blocking=True) for name in ("image", "sample_key", "label"))
-        allowed = projectable.allowed(batch["labels"].to(device, non_blocking=True) if "labels" in batch else labels)
+        several = truth_of(batch, "labels").to(device, non_blocking=True) if "labels" in batch else None
+        allowed = projectable.allowed(labels if several is None else several)
+        judged = allowed | (True if several is None else ~projectable.allowed(several.isnan()))
         count = int(allowed.sum(dim=1).max()) if own else allowed.shape[1]
         # the image's own, padded with others where another image has more; None compares all
         units = allowed.byte().topk(count).indices if count < allowed.shape[1] else None
@@ -238,7 +242,7 @@ def patch_distances(
             cell = cell.new_zeros(allowed.shape).scatter_(1, units, cell)
             places = units[:, :, None].expand_as(parts)
             parts = parts.new_zeros(*allowed.shape, parts.shape[2]).scatter_(1, places, parts)
-        yield PatchDistances(latent, near, cell, parts, allowed, keys, labels)
+        yield PatchDistances(latent, near, cell, parts, allowed, judged, keys, labels)
 
 
 @torch.no_grad()

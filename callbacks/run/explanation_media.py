@@ -23,6 +23,7 @@ from protometry.explanations.unit_names import unit_name
 from protometry.explanations.unit_view import same_places
 from protometry.explanations.views import png, sheet
 from protometry.lightning_modules.contract import InterpretableModel
+from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.atomic import write_new
 
 CHUNK = 8  # images of a forward
@@ -91,7 +92,8 @@ class ExplanationMedia(Callback):
                     more = f" + {len(same)} at the same place" if same else ""
                     name = unit_name(units, strongest.units[index], names, concepts)
                     tiles.append(unit_tile(view, f"{name}{more}: contribution {total:+.2g}", view.legend))
-                labels = sample["labels"].nonzero().flatten() if "labels" in sample else sample["label"].view(1)
+                several = "labels" in sample
+                labels = (truth_of(sample, "labels") == 1).nonzero().flatten() if several else sample["label"].view(1)
                 true, predicted = ", ".join(names[label] for label in labels.tolist()), names[strongest.label]
                 groups.append((f"{sample['sample_id']}: {true}, taken for {predicted}", tiles))
         _publish(trainer, module, "explanations", groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ def errors_page(site: Site, contents: Contents) -> None:
     If multilabel, images by how far a label is on the wrong side of the threshold, and labels by how often.
     """
     explained, outputs, ids = contents.explained, contents.outputs, contents.outputs.sample_ids
-    wrong = [row for row, correct in enumerate(outputs.correct) if not correct]
+    wrong = [row for row, correct in enumerate(outputs.correct) if correct is False]
     wrong.sort(key=lambda row: (-_margin(outputs, row), ids[row]))
     listed = wrong[: contents.limits.errors]
     cards = [
@@ -29,7 +30,7 @@ def errors_page(site: Site, contents: Contents) -> None:
             "link": contents.image_links.get(ids[row]),
             "predicted": explained.named(outputs.predictions[row]),
             "correct": False,
-            "notes": [*explained.mistakes(outputs.predictions[row], outputs.labels[row]), *_ahead(outputs, row)],
+            "notes": [*explained.mistakes(outputs.judged[row], outputs.labels[row]), *_ahead(outputs, row)],
         }
         for row, sample in zip(listed, samples_of(contents.dataset, [ids[row] for row in listed]), strict=True)
     ]
@@ -55,7 +56,7 @@ def most_mistaken(outputs: Scan) -> list[tuple[int, int, int]]:
 
 def false_negatives_and_positives(outputs: Scan, label: int) -> tuple[int, int]:
     """In how many images a label is missed, and in how many it is predicted although they do not show it."""
-    pairs = [(label in truth, label in said) for truth, said in zip(outputs.labels, outputs.predictions, strict=True)]
+    pairs = [(label in truth, label in said) for truth, said in zip(outputs.labels, outputs.judged, strict=True)]
     return pairs.count((True, False)), pairs.count((False, True))
 
 
@@ -70,11 +71,12 @@ def _ahead(outputs: Scan, row: int) -> list[tuple[str, str]]:
 def _margin(outputs: Scan, row: int) -> float:
     """Logit of the predicted class minus the true one's; if multilabel, how far any is from its side of the threshold.
 
-    The label farthest from its side counts, a false negative or a false positive.
+    The label farthest from its side counts, a false negative or a false positive, of those that are known.
     """
     logits, truth = outputs.logits[row], list(outputs.labels[row])
     if outputs.threshold is None:
         return float(logits.max() - logits[truth].max()) if truth else 0.0
     above = logits - outputs.threshold
     above[truth] *= -1
+    above[list(outputs.unknown[row] if outputs.unknown else ())] = -math.inf
     return float(above.max())

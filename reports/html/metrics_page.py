@@ -13,7 +13,7 @@ from protometry.metrics.suite import ENTRIES, FAMILIES
 from protometry.reports.html.contents import Contents
 from protometry.reports.html.site import Site
 from protometry.reports.markdown import interval, number, printed_unit
-from protometry.reports.results.metrics_json import with_baselines, without_images
+from protometry.reports.results.metrics_json import lacking, with_baselines
 
 LINKED = 3  # images on either end
 BETTER = {True: "higher", False: "lower", None: ""}
@@ -29,7 +29,7 @@ class MetricRow:
         key: of the result, without its family.
         value: printed with its unit, or why it is undefined.
         interval: printed, empty without one.
-        lacking: how many classes have no image, in words, or empty.
+        lacking: how many classes have no image and how many annotations are unknown, in words, or empty.
         compared: baselines of the value and its lifts over them, each printed with its interval.
         control: the value of random maps, printed; empty where there is none, or it is the same.
     """
@@ -78,7 +78,7 @@ def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str)
         value=f"undefined: {entry['reason']}" if entry.get("reason") else _printed(value, unit),
         interval=interval(low, high, unit),
         count=entry["n"],
-        lacking=without_images(entry),
+        lacking=lacking(entry),
         compared=_compared(key, entry),
         control="" if control is None or control.value == value else _printed(control.value, unit),
         better=BETTER[entry["higher_is_better"]],

@@ -22,6 +22,7 @@ from protometry.lightning_modules.contract import ModelOutput
 from protometry.metrics.concepts.maps import region_size
 from protometry.metrics.concepts.ranked_concepts import most_important
 from protometry.metrics.functional import concept_importance
+from protometry.metrics.primitives.truth import truth_of
 from protometry.reports.pictures.family import Evaluated, PictureFamily
 
 PRESENT, ABSENT = "#1a7f37", "#cf222e"
@@ -101,10 +102,10 @@ def concept_panels(
 ) -> Image.Image:
     """The concepts that decided on some images, and where, as figures 3 and 4 of Aysel et al. (2025).
 
-    For every image the five largest contributions θu with a tick for a concept of the image and a cross for others, the
-    maps of their units, and the map of the predicted class, the sum of all maps by their weights. Above as a heat map,
-    each map from its lowest value (violet) to its highest (yellow); below only the twelfth of the pixels in which it is
-    highest. Circles are the points of the concept's part in sight.
+    For every image the five largest contributions θu with a tick for a concept of the image, a cross for one that it
+    has not and neither where that is unknown, the maps of their units, and the map of the predicted class, the sum of
+    all maps by their weights. Above as a heat map, each map from its lowest value (violet) to its highest (yellow);
+    below only the twelfth of the pixels in which it is highest. Circles are the points of the concept's part in sight.
 
     Args:
         model: in evaluation mode.
@@ -125,8 +126,9 @@ def concept_panels(
         whole = torch.einsum("u,uij->ij", named.weight[predicted[0]], output.maps[0])
         maps = upsample_maps(torch.cat([output.maps[0, named.ids[ids[0]]], whole[None]]), size, "bilinear")
         concepts = named.concepts[ids[0]].tolist()
+        truth = [None if value != value else value == 1 for value in truth_of(sample, "concepts").tolist()]
         captions = [
-            (bool(sample["concepts"][concept]), tables.concept_names[concept], float(importance[0, unit]))
+            (truth[concept], tables.concept_names[concept], float(importance[0, unit]))
             for concept, unit in zip(concepts, ids[0].tolist(), strict=True)
         ]
         groups.append(_panel(sample, maps.cpu(), captions, [_points(sample, tables, concept) for concept in concepts]))
@@ -139,7 +141,7 @@ def concept_panels(
 def _panel(
     sample: Mapping[str, Any],
     maps: Tensor,
-    captions: Sequence[tuple[bool, str, float]],
+    captions: Sequence[tuple[bool | None, str, float]],
     points: Sequence[Sequence[tuple[float, float]]],
 ) -> list[Image.Image]:
     """Two lines of tiles: the image, its concepts, the class."""

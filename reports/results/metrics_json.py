@@ -154,15 +154,19 @@ def read_content(file: Path) -> dict[str, Any]:
     return content
 
 
-def without_images(entry: Mapping[str, Any]) -> str:
-    """How many of the classes or labels that a value is averaged over have no image, in words; empty if all have one.
+def lacking(entry: Mapping[str, Any]) -> str:
+    """What a value could not count, in words: classes or labels without an image, unknown values; empty if nothing.
 
     Example:
-        >>> without_images({"averaged_over": "class", "without_images": 2})
-        '2 classes have no image'
+        >>> lacking({"averaged_over": "class", "without_images": 2, "unknown": 1})
+        '2 classes have no image; 1 annotation is unknown and left out'
     """
-    lacking = entry.get("without_images", 0)
-    return f"{counted(lacking, entry['averaged_over'])} {'has' if lacking == 1 else 'have'} no image" if lacking else ""
+    classes, unknown, said = entry.get("without_images", 0), entry.get("unknown", 0), []
+    if classes:
+        said.append(f"{counted(classes, entry['averaged_over'])} {'has' if classes == 1 else 'have'} no image")
+    if unknown:
+        said.append(f"{counted(unknown, 'annotation')} {'is' if unknown == 1 else 'are'} unknown and left out")
+    return "; ".join(said)
 
 
 def with_baselines(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Entry(Record):
     higher_is_better: bool | None
     averaged_over: str = "none"
     without_images: Count = 0
+    unknown: Count = 0
     reason: str | None = None
 
     @property

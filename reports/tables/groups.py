@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from protometry.command_line.messages import did_you_mean
 from protometry.reports.results.differences import paths, short_name, without, words_apart
-from protometry.reports.results.metrics_json import Result, without_images
+from protometry.reports.results.metrics_json import Result, lacking
 from protometry.reports.results.schema import Entry
 from protometry.reports.tables.names import group_name, run_names
 
@@ -131,7 +131,7 @@ class Group:
             reasons = dict.fromkeys(entry.reason for entry in undefined if entry.reason)
             because = f", because {'; '.join(reasons)}" if reasons else ""
             notes.append(f"undefined in {len(undefined)} of {len(entries)} results{because}")
-        return notes + list(dict.fromkeys(filter(None, (without_images(entry.model_dump()) for entry in entries))))
+        return notes + list(dict.fromkeys(filter(None, (lacking(entry.model_dump()) for entry in entries))))
 
     def average(self, key: str) -> Average:
         """A metric over folds and seeds."""

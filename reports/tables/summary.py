@@ -16,7 +16,7 @@ from rich.table import Table
 from protometry.command_line.user_path import shown
 from protometry.metrics.page import arrow
 from protometry.reports.markdown import interval, number, printed_unit
-from protometry.reports.results.metrics_json import incomplete_training, with_baselines, without_images
+from protometry.reports.results.metrics_json import incomplete_training, lacking, with_baselines
 from protometry.reports.results.scores_file import Format
 from protometry.run_folder.layout import HISTORY, IMAGES, METRICS, run_of_evaluation
 
@@ -58,10 +58,10 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
         where += f"\n{mark}"
     console.print(_table(result, where, console.width))
     plain: Any = {"highlight": False, "soft_wrap": True, "markup": False}  # names may hold [ and ]
-    lacking: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for key, entry in result["metrics"].items():
-        lacking.setdefault(without_images(entry), []).append(key)
-    said = [f"{text}: {'; '.join(listed(keys))}" for text, keys in lacking.items() if text]
+        by_text.setdefault(lacking(entry), []).append(key)
+    said = [f"{text}: {'; '.join(listed(keys))}" for text, keys in by_text.items() if text]
     undefined = {key: entry["reason"] for key, entry in result["metrics"].items() if entry.get("reason")}
     for line in (*said, *by_reason(result["skipped"]), *by_reason(undefined, "undefined")):
         console.print(line, **plain)

@@ -87,7 +87,7 @@ class Drawing:
         item = Item(explained.id("i", name), photo, options, decisions, ends)
         answer = self.task.answer(ids, leaves, outputs.labels[index][0])
         output = ids[labels[0]] if len(ids) > 1 else None
-        return item, ItemKey(name, outputs.correct[index], answer, output, scores)
+        return item, ItemKey(name, bool(outputs.correct[index]), answer, output, scores)
 
     def _options(self, index: int) -> dict[int, str]:
         """Ids of the options of a test image by class, the predicted one first."""

@@ -131,7 +131,7 @@ class ExplainedModel:
         self.explainer = self._explainer()
         self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
         self.outputs: Scan = scan(self.model, self.data, "test")
-        self.accuracy = 100 * sum(self.outputs.correct) / len(self.outputs.sample_ids)
+        self.accuracy = 100 * self.outputs.correct.count(True) / len(self.outputs.sample_ids)
         if self.accuracy <= 100 / len(self.names):
             raise self.wrong(f"its accuracy of {self.accuracy:.1f} % on the test images is at the level of guessing")
 
