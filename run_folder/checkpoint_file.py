@@ -14,6 +14,7 @@ from protometry.command_line.former_names import with_current_names
 from protometry.command_line.user_path import user_path
 from protometry.run_folder.checkpoint_schema import Checkpoint, is_bounded
 from protometry.run_folder.schema import check_content
+from protometry.run_folder.unreadable import why_unreadable
 
 REMEDY = "Use another checkpoint of the run."
 
@@ -38,10 +39,9 @@ def read_checkpoint(path: str | Path, **options: Any) -> dict[str, Any]:
         _check_records(path)
         checkpoint = torch.load(path, weights_only=True, **({"map_location": "cpu"} | options))
     except Exception as error:  # an unpickler that is fed a foreign or damaged file raises any type
-        reason = str(error).split("\n")[0] or type(error).__name__
         raise ValueError(
             f"Expected {path} to be a checkpoint with tensors and plain types only, but it is damaged or foreign "
-            f"({reason}). Use another checkpoint of the run."
+            f"({why_unreadable(path, error)}). Use another checkpoint of the run."
         ) from error
     if not isinstance(checkpoint, dict):
         raise ValueError(f"Expected {path} to be a checkpoint written by train.py, but its content is different.")

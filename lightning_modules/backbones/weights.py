@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
 from protometry.command_line.messages import counted
 from protometry.command_line.user_path import user_path
+from protometry.run_folder.unreadable import why_unreadable
 
 REMEDY = "Pass `--model.backbone.weights FILE`, or `null` to start from random weights."
 _CLASSIFIERS = ("fc.", "classifier.")  # torchvision's names for what a backbone leaves out
 _BACKBONE_PREFIX = "net."
 _MODEL_PREFIX = "backbone."  # in the checkpoint of a model with a backbone
+_PARALLEL, _COMPILED = "module.", "_orig_mod."  # put before names by DistributedDataParallel and by torch.compile
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)")  # `norm.1`, as torchvision's own files have it
 
 
@@ -48,7 +52,8 @@ def load_weights(
         ValueError: if the file holds no state dict, or one of another network.
     """
     file = _locate(name, weights)
-    state = _read_state_dict(file)
+    own = net.state_dict()
+    state = _read_state_dict(file, own)
     if all(key.startswith(_BACKBONE_PREFIX) for key in state):
         state = {key.removeprefix(_BACKBONE_PREFIX): value for key, value in state.items()}
     else:
@@ -61,7 +66,7 @@ def load_weights(
     except RuntimeError as error:
         raise ValueError(
             f"Expected argument `weights` to be a state dict of {name} or of the backbone, but got {file}: "
-            f"{_difference(net.state_dict(), kept) or error}. Pass the file of the network named in `backbone.name`, "
+            f"{_difference(own, kept) or error}. Pass the file of the network named in `backbone.name`, "
             "or change that name."
         ) from error
 
@@ -109,27 +114,50 @@ def _cached(choice: WeightsEnum) -> Path:
     return file
 
 
-def _read_state_dict(file: Path) -> Mapping[str, Tensor]:
+def without_wrappers(state: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """The entries without ``_orig_mod.`` of ``torch.compile`` and ``module.`` of data parallelism, which is said.
+
+    Example:
+        >>> list(without_wrappers({"module._orig_mod.conv.weight": torch.ones(1)}, Path("weights.pth")))
+        ['conv.weight']
+    """
+    plain = {key.replace(_COMPILED, ""): value for key, value in state.items()}
+    while plain and all(key.startswith(_PARALLEL) for key in plain):
+        plain = {key.removeprefix(_PARALLEL): value for key, value in plain.items()}
+    if plain.keys() != state.keys():
+        rank_zero_info(f"The names in {file} begin with `{_PARALLEL}` or hold `{_COMPILED}`, which is left out.")
+    return plain
+
+
+def _read_state_dict(file: Path, own: Collection[str]) -> Mapping[str, Tensor]:
+    """The entries of a file, without wrappers that a network of the names ``own`` does not have, too."""
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return load_file(file)
-        state = torch.load(file, map_location="cpu", weights_only=True)
+            content: Any = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # an unpickler may raise any type for a foreign or truncated file
-        reason = str(error).split("\n")[0]
         raise ValueError(
-            f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file} "
-            f"({type(error).__name__}: {reason}). Fetch it again, or save it with torch.save(model.state_dict(), file)."
+            f"Expected argument `weights` to be a file that torch.load(..., weights_only=True) reads, but got {file}: "
+            f"{why_unreadable(file, error)}. Fetch it again, or save it with torch.save(model.state_dict(), file)."
         ) from error
-    state = _backbone_of_checkpoint(state) or state
+    state = _backbone_of_checkpoint(content) or content
     if not (isinstance(state, Mapping) and state and all(isinstance(value, Tensor) for value in state.values())):
         got = f"the keys {list(state)[:6]}" if isinstance(state, Mapping) else f"a {type(state).__name__}"
         raise ValueError(
             f"Expected argument `weights` to hold a state dict, names with tensors, but got {file} with {got}. "
             "Save it with torch.save(model.state_dict(), file)."
         )
-    return state
+    if broken := [key for key, value in state.items() if not value.isfinite().all()]:
+        raise ValueError(
+            f"Expected argument `weights` to hold finite numbers, but got {file} with NaN or infinity in "
+            f"{counted(len(broken), 'tensor')}, such as {', '.join(broken[:3])}. Fetch it again, or take the weights "
+            "of an earlier epoch."
+        )
+    wrapped = not any(key.startswith(_PARALLEL) or _COMPILED in key for key in own)
+    return without_wrappers(state, file) if wrapped else state
 
 
 def _backbone_of_checkpoint(content: object) -> dict[str, Tensor]:
@@ -137,4 +165,5 @@ def _backbone_of_checkpoint(content: object) -> dict[str, Tensor]:
     model = content.get("state_dict") if isinstance(content, Mapping) else None
     if not isinstance(model, Mapping):
         return {}
-    return {key.removeprefix(_MODEL_PREFIX): model[key] for key in model if key.startswith(_MODEL_PREFIX)}
+    begin = re.compile(rf"(?:{_PARALLEL}|{_COMPILED})*{_MODEL_PREFIX}")
+    return {begin.sub("", key, count=1): model[key] for key in model if begin.match(key)}

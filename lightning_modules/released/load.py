@@ -11,12 +11,13 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
+from protometry.lightning_modules.backbones.weights import without_wrappers
 from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.released.format import Contents, Format
+from protometry.run_folder.unreadable import why_unreadable
 
 SHOWN = 3  # names of a kind in an error
 STATE = "model_state_dict"
-DATA_PARALLEL = "module."  # prefix of all names of a model trained on several GPUs
 COUNTER = "num_batches_tracked"  # of BatchNorm, which old files lack and evaluations do not read
 SHARED: dict[str, tuple[Any, ...]] = {"task": ("multiclass",), "backbone.until": (None, "None")}
 DEFAULTS = {"strides": "standard"}
@@ -61,7 +62,7 @@ def _check_arguments(model: InterpretableModule, form: Format) -> None:
 
 
 def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state dict, without a prefix that all names share, and what else the file holds."""
+    """The state dict, without prefixes of wrappers, and what else the file holds."""
     if not file.is_file():
         raise FileNotFoundError(f"Expected argument `state_dict` to be a file, but {file} does not exist.")
     try:
@@ -69,8 +70,8 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except Exception as error:  # an unpickler may raise any type for a module or a truncated file
         raise ValueError(
             f"Expected {file} to hold tensors by name, but it is a pickled module, which would run code when it is "
-            f"read, or damaged ({type(error).__name__}). Where the authors' code can be imported, write its state dict "
-            f"with these three lines: {form.lines(file)}"
+            f"read, or damaged ({why_unreadable(file, error)}). Where the authors' code can be imported, write its "
+            f"state dict with these three lines: {form.lines(file)}"
         ) from error
     whole = content if isinstance(content, Mapping) else {}
     state = whole.get(STATE, whole)
@@ -80,9 +81,8 @@ def _read(file: Path, form: Format) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"Expected {file} to hold tensors by name, alone or under `{STATE}`, but got {got}. Where the authors' "
             f"code can be imported, write them with these three lines: {form.lines(file)}"
         )
-    prefix = DATA_PARALLEL if all(name.startswith(DATA_PARALLEL) for name in state) else ""
     settings = {} if state is whole else {name: value for name, value in whole.items() if name != STATE}
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}, settings
+    return without_wrappers(state, file), settings
 
 
 def _check_settings(file: Path, settings: Mapping[str, Any], form: Format) -> None:

@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 from urllib.error import URLError
 
@@ -14,6 +15,7 @@ from torchvision.transforms.functional import normalize
 
 from protometry.lightning_modules import Classifier, ProtoTree
 from protometry.lightning_modules.backbones import build_backbone
+from protometry.lightning_modules.backbones.weights import load_weights
 
 ROOT = Path(__file__).parents[3]
 BACKBONES = Path(os.environ.get("PROTOMETRY_DATA", ROOT.parent / "shared" / "data"), "backbones")
@@ -184,13 +186,46 @@ def test_unreadable_files(resnet18_file, tmp_path):
         "truncated.pth": whole[: len(whole) // 2],
         "empty.pth": b"",
         "page.pth": b"<html>404 not found</html>",
+        "pointer.pth": b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n",
+        "pointer.safetensors": b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n",
         "pickled.pth": pickle.dumps({"conv1.weight": Exploit(tmp_path / "written")}, protocol=2),
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=rf"`weights` to be a file that torch.load.* reads, but got .*{name}"):
+        cause = {"page": "is a web page", "pointer": "is a Git LFS", "pickled": "holds objects of"}
+        said = f"{name}: .*{cause.get(Path(name).stem, '')}"
+        with pytest.raises(
+            ValueError, match=rf"`weights` to be a file that torch.load.* reads, but got .*{said}"
+        ) as caught:
             build_backbone({"name": "resnet18", "weights": str(tmp_path / name)})
+        assert "weights_only` set to" not in str(caught.value)
     assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.module.", "_orig_mod.backbone.net."])
+def test_prefixes_of_wrappers_are_left_out_and_said(prefix, resnet18_state, tmp_path, caplog):
+    of_a_run, kept = "backbone" in prefix, dict(resnet18_state)
+    if of_a_run:
+        del kept["fc.weight"], kept["fc.bias"]
+    state = {prefix + key: value for key, value in kept.items()}
+    with caplog.at_level("INFO"):
+        torch.save({"state_dict": state} if of_a_run else state, tmp_path / "wrapped.pth")
+        assert_holds(build_backbone({"name": "resnet18", "weights": str(tmp_path / "wrapped.pth")}), resnet18_state)
+    assert ("wrapped.pth begin with `module.`" in caplog.text) != of_a_run
+
+
+def test_names_that_the_network_has_itself_stay(tmp_path):
+    """A module called ``module`` is no wrapper."""
+    net = torch.nn.Sequential(OrderedDict(module=torch.nn.Conv2d(3, 4, 2)))
+    torch.save(net.state_dict(), tmp_path / "own.pth")
+    load_weights(net, "own", str(tmp_path / "own.pth"), translate=dict)
+
+
+def test_weights_that_are_no_numbers(resnet18_state, tmp_path):
+    broken = {"bn1.bias": torch.full((64,), torch.nan), "bn1.weight": torch.full((64,), torch.inf)}
+    torch.save(resnet18_state | broken, tmp_path / "broken.pth")
+    with pytest.raises(ValueError, match=r"finite numbers, .*NaN or infinity in 2 tensors, such as bn1\.weight"):
+        build_backbone({"name": "resnet18", "weights": str(tmp_path / "broken.pth")})
 
 
 @pytest.mark.parametrize(
