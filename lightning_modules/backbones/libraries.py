@@ -168,7 +168,7 @@ def timm_network(
         raise ValueError(f"Expected argument `backbone.name` to be a network of timm, but got 'timm/{name}'.{near}")
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     sized = {"img_size": image_size} if config is not None and config.fixed_input_size else {}
-    with _as_value_errors(f"timm/{name}", weights):
+    with _as_value_errors(f"timm/{name}", weights, sized):
         model: Any = timm.create_model(name, pretrained=weights == PRETRAINED, num_classes=0, **{**sized, **init_args})
     statistics = {"mean": list(model.pretrained_cfg["mean"]), "std": list(model.pretrained_cfg["std"])}
     whole = {f"model.{key}" for key in model.state_dict()}
@@ -201,9 +201,16 @@ def torchvision_network(
             f"Expected square images and argument `backbone.until` to be null for torchvision/{name}, but got "
             f"{image_size} pixels and {until!r}. Transformers of timm take any size and end after any block."
         )
+    patch = int(name.rpartition("_")[2]) if is_transformer else 1
+    if over := image_size[0] % patch:
+        raise ValueError(
+            f"Expected argument `image_size` to be a multiple of {patch} pixels for torchvision/{name}, but got "
+            f"{image_size}. Pass `--data.image_size {max(patch, image_size[0] - over)}` or "
+            f"{image_size[0] - over + patch}, or choose a transformer of timm."
+        )
     sized: dict[str, Any] = {"image_size": image_size[0]} if is_transformer else {}
     sized = {"input_size": image_size} if name == "maxvit_t" else sized
-    with _as_value_errors(f"torchvision/{name}", weights):
+    with _as_value_errors(f"torchvision/{name}", weights, sized):
         model = models.get_model(name, weights=None, **{**sized, **init_args})
     prefix = "" if is_transformer else "graph."
     whole = {f"{prefix}{key}" for key in model.state_dict()}
@@ -239,8 +246,11 @@ def names_like(pattern: str) -> list[str]:
 
 
 @contextmanager
-def _as_value_errors(name: str, weights: str | None) -> Iterator[None]:
-    """Errors of a library's constructor in one line; a download fails with many types of error."""
+def _as_value_errors(name: str, weights: str | None, sized: Mapping[str, Any]) -> Iterator[None]:
+    """Errors of a library's constructor in one line; a download fails with many types of error.
+
+    ``sized`` are those of its arguments that follow from the size of the images.
+    """
     try:
         yield
     except Exception as error:
@@ -250,8 +260,9 @@ def _as_value_errors(name: str, weights: str | None) -> Iterator[None]:
                 f"Expected argument `weights` of {name} to name weights that are cached or can be fetched, but got "
                 f"{weights!r} ({type(error).__name__}: {reason}). {REMEDY}"
             ) from error
+        arguments = f"arguments `image_size` {next(iter(sized.values()))} and" if sized else "argument"
         raise ValueError(
-            f"Expected argument `backbone.init_args` to suit {name}, but {type(error).__name__}: {reason}"
+            f"Expected {arguments} `backbone.init_args` to suit {name}, but {type(error).__name__}: {reason}"
         ) from error
 
 

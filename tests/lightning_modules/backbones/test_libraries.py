@@ -238,6 +238,10 @@ def test_images_of_another_size_are_refused():
     options, size, *_ = TINY["Swin"]
     with pytest.raises(ValueError, match=r"`image_size` to suit the backbone, but \(128, 128\) gives AssertionError"):
         build_backbone(options, size).geometry((128, 128))
+    with pytest.raises(ValueError, match=r"to be a multiple of 32 .*\(70, 70\)\. Pass `--data.image_size 64` or 96"):
+        build_backbone({"name": "torchvision/vit_b_32"}, (70, 70))
+    with pytest.raises(ValueError, match=r"`image_size` \(70, 70\) and `backbone.init_args` to suit timm/xcit_nano"):
+        build_backbone({"name": "timm/xcit_nano_12_p16_224"}, (70, 70))
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
