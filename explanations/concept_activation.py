@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
-from protometry.explanations.upsample import Mode, upsample_maps
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.concepts.maps import concept_activation_maps
 from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.upsample import Mode, upsample_maps
 
 Scale = Literal["paper", "score"]
 
@@ -71,4 +71,4 @@ class CoAM(Explainer):
         else:
             weights = (cast(Tensor, units.weight) * units.active)[question.ids]
             chosen = torch.einsum("bu,buij->bij", weights, maps)
-        return upsample_maps(chosen, question.size, self.mode)
+        return upsample_maps(chosen, question.size, self.mode, model.geometry.lattice)

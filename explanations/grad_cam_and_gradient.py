@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from protometry.explanations.explainer import Explainer, Kind, Question, refuse_training
-from protometry.explanations.upsample import Mode, upsample_maps
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.upsample import Mode, upsample_maps
 
 _has_latent: WeakKeyDictionary[InterpretableModel, bool] = WeakKeyDictionary()  # what a forward pass has shown
 
@@ -149,7 +149,7 @@ class GradCAM(GraphExplainer):
             graph = cast(GraphOutput, question.output).graph
             gradient = gradient_of(graph, question.kind, question.ids, cast(Tensor, graph.latent), keep=True)
         cam = (gradient.mean(dim=(2, 3), keepdim=True) * cast(Tensor, question.output.latent)).sum(dim=1)
-        return upsample_maps(cam.relu() if self.relu else cam, question.size, self.mode)
+        return upsample_maps(cam.relu() if self.relu else cam, question.size, self.mode, model.geometry.lattice)
 
 
 class InputXGradient(GraphExplainer):

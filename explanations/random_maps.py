@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
-from protometry.explanations.upsample import Mode, Placement, Upsample
+from protometry.explanations.upsample import Placement, Upsample
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.perturbation import keyed_noise
+from protometry.metrics.primitives.upsample import Mode
 
 Pattern = Literal["smooth", "pixel"]
 

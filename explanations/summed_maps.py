@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
-from protometry.explanations.upsample import Mode, Placement, Upsample, upsample_maps
+from protometry.explanations.upsample import Placement, Upsample
 from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel, ModelOutput
 from protometry.metrics.primitives.boxes import bounding_boxes
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.regions import percentile_mask
+from protometry.metrics.primitives.upsample import Mode, upsample_maps
 
 BoxVariant = Literal["fixed", "reference", "corrected"]
 _FOREIGN_CLASS = 3  # whose weights the released code read: the number of colour channels of a prototype's picture
@@ -141,7 +142,9 @@ class BoxMaps(Explainer):
         image, unit = (owned_by(model, classes) & (classes >= 0)[:, None]).nonzero().unbind(dim=1)
         step = max(1, _PIXELS_AT_ONCE // (size[0] * size[1]))
         pairs = zip(torch.split(image, step), torch.split(unit, step), strict=True)
-        chunks = [bounding_boxes(self._mask(upsample_maps(output.maps[b, u], size))) for b, u in pairs if len(b)]
+        lattice = model.geometry.lattice
+        maps = (upsample_maps(output.maps[b, u], size, lattice=lattice) for b, u in pairs if len(b))
+        chunks = [bounding_boxes(self._mask(enlarged)) for enlarged in maps]
         boxes = torch.cat(chunks) if chunks else image.new_empty(0, 4)
         if self.variant != "fixed":
             boxes = boxes - torch.tensor([0, 0, 1, 1], device=boxes.device)

@@ -1,4 +1,4 @@
-"""Similarity maps enlarged to the image, as prototype papers show them, and the step from cells to pixels.
+"""Similarity maps enlarged to the image, as prototype papers show them.
 
 An enlarged map shows where a cell is, not what the cell saw: the receptive field of a deep cell covers most of the
 image.
@@ -9,52 +9,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Kind, Question
 from protometry.lightning_modules.contract import InterpretableModel
-from protometry.lightning_modules.geometry import Geometry
 from protometry.metrics.primitives.checks import check_choice
+from protometry.metrics.primitives.upsample import Mode, upsample_maps
 
-Mode = Literal["bicubic", "bilinear", "nearest"]
 Placement = Literal["resize", "geometry"]
-
-
-def upsample_maps(
-    maps: Tensor, size: tuple[int, int], mode: Mode = "bicubic", geometry: Geometry | None = None
-) -> Tensor:
-    """Enlarge maps of cells ``(B, h, w)`` to the pixels of an image ``(B, H, W)``.
-
-    Half-pixel centres, no antialiasing, borders repeated. Pixel x reads the grid at ``(x + 1/2) w / W - 1/2``, or, with
-    a geometry, at ``(x + 1/2 - start) / jump``. Bicubic is the kernel with a = -0.75: values overshoot by up to about
-    0.2 of a map's range, and the largest pixel may lie outside the largest cell. With ``"nearest"``, a pixel halfway
-    between two cells takes the later one.
-
-    Example:
-        >>> upsample_maps(torch.tensor([[[0.0, 1.0]]]), (1, 4), "bilinear")
-        tensor([[[0.0000, 0.2500, 0.7500, 1.0000]]])
-    """
-    planes = maps[:, None]
-    if geometry is None:
-        # "nearest" of torch reads at x w / W, without half-pixel centres; "nearest-exact" has them
-        if mode == "nearest":
-            return F.interpolate(planes, size, mode="nearest-exact")[:, 0]
-        return F.interpolate(planes, size, mode=mode, align_corners=False)[:, 0]
-    rows, columns = (
-        _grid_coordinates(cells, pixels, mode, geometry, maps.device).to(maps)
-        for cells, pixels in zip(maps.shape[1:], size, strict=True)
-    )
-    grid = torch.stack([columns.expand(*size), rows[:, None].expand(*size)], dim=-1).expand(len(maps), -1, -1, -1)
-    return F.grid_sample(planes, grid, mode=mode, padding_mode="border", align_corners=False)[:, 0]
-
-
-def _grid_coordinates(cells: int, pixels: int, mode: Mode, geometry: Geometry, device: torch.device) -> Tensor:
-    """Where the pixels of one axis read the grid, in the coordinates of ``grid_sample``: -1 to 1 over all cells."""
-    position = (torch.arange(pixels, dtype=torch.float64, device=device) + 0.5 - geometry.start) / geometry.jump
-    if mode == "nearest":
-        position = (position + 0.5).floor()  # here, because `grid_sample` would round ties to even cells
-    return (2 * position + 1) / cells - 1
 
 
 class Upsample(Explainer):
@@ -65,8 +27,8 @@ class Upsample(Explainer):
 
     Args:
         mode: the interpolation.
-        placement: ``"resize"`` treats cells as tiles of the image, as papers do; ``"geometry"`` puts every cell at the
-            centre of its receptive field, for backbones without padding, whose cells do not cover the image.
+        placement: ``"resize"`` treats cells as tiles of the image, as papers do, where they fill it exactly, and puts
+            every cell at the centre of what it reads elsewhere; ``"geometry"`` always does the latter.
 
     Raises:
         ValueError: if an argument differs from the above.
@@ -97,4 +59,7 @@ class Upsample(Explainer):
     def enlarge(self, model: InterpretableModel, maps: Tensor, images: Tensor) -> Tensor:
         """Any maps ``(B, h, w)`` of the model's cells, enlarged to the images like similarity maps: ``(B, H, W)``."""
         size = (images.shape[2], images.shape[3])
-        return upsample_maps(maps, size, self.mode, model.geometry if self.placement == "geometry" else None)
+        geometry = model.geometry
+        return upsample_maps(
+            maps, size, self.mode, geometry.lines if self.placement == "geometry" else geometry.lattice
+        )

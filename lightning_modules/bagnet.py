@@ -81,7 +81,7 @@ class BagNet(InterpretableModule):
             True
         """
         geometry = self.geometry
-        margin, step = (geometry.receptive_field or 0) // 2, int(geometry.jump)
+        margin, step = (geometry.receptive_field or 0) // 2, int(geometry.jump or 1)
         padded = F.pad(images, [margin] * 4)
         dense = images.new_empty(len(images), self.num_classes, *images.shape[2:])
         for top, left in product(range(min(step, images.shape[2])), range(min(step, images.shape[3]))):

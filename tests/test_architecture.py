@@ -17,12 +17,13 @@ MAY_IMPORT: dict[str, str] = {
     "run_folder": "command_line",
     "datamodules": "command_line run_folder",
     "lightning_modules": "command_line run_folder metrics:accuracy metrics.primitives.checks "
-    "metrics.primitives.perturbation metrics.primitives.truth",
+    "metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
     "explanations": "lightning_modules.contract lightning_modules.geometry metrics.concepts.maps "
     "metrics.primitives.boxes metrics.primitives.checks metrics.primitives.intersection_over_union "
-    "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation",
-    "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.geometry "
-    "lightning_modules.interpretable "
+    "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation "
+    "metrics.primitives.upsample",
+    "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
+    "lightning_modules.geometry "
     "lightning_modules.training_inputs "
     "lightning_modules.phases lightning_modules.backbones.kept_features lightning_modules.backbones.sections "
     "lightning_modules.heads.sparse_path lightning_modules.heads.concept_bank "  # solved on the outputs of any model

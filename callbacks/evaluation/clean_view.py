@@ -29,6 +29,7 @@ from protometry.metrics.functional import (
     random_cells,
 )
 from protometry.metrics.primitives.truth import truth_of
+from protometry.metrics.primitives.upsample import Lattice
 
 RANDOM_PEAK_SEED = 5 << 40  # a use of noise that must not repeat the draws of others
 
@@ -175,6 +176,11 @@ class Clean:
         return Clean(batch, self.observer, self.setting, Outputs(**seen))
 
     @cached_property
+    def lattice(self) -> Lattice | None:
+        """Start and jump of rows and of columns of cells; None where cells fill the image exactly."""
+        return self.model.geometry.lattice
+
+    @cached_property
     def labels(self) -> Tensor:
         """``(B,)`` int64, or for multilabel data ``(B, K)`` as from :func:`.truth_of`."""
         if "labels" in self.batch:
@@ -271,19 +277,19 @@ class Clean:
 
     def random_peaks_of(self, draw: int) -> Tensor:
         """``(B, M, 2)`` of the owned units, other ones in each draw."""
-        boxes = cell_boxes(self._random_cells(self.owned_ids, draw), self._grid, self.image_size)
+        boxes = cell_boxes(self._random_cells(self.owned_ids, draw), self._grid, self.image_size, self.lattice)
         return (boxes[..., :2] + boxes[..., 2:]) // 2
 
     def peaks_of(self, maps: Tensor) -> Tensor:
         """``(B, M, 2)`` peaks of the owned units in ``(B, U, h, w)`` maps; (0, 0) in empty slots."""
-        return peak_locations(gather_units(maps, self.owned_ids), self.image_size)
+        return peak_locations(gather_units(maps, self.owned_ids), self.image_size, lattice=self.lattice)
 
     @property
     def _grid(self) -> tuple[int, int]:
         return self.maps.shape[2], self.maps.shape[3]
 
     def _patches(self, cells: Tensor) -> Tensor:
-        return patch_boxes(cells, self._grid, self.image_size, max(1, scaled(32, self.image_size)))
+        return patch_boxes(cells, self._grid, self.image_size, max(1, scaled(32, self.image_size)), self.lattice)
 
     def _random_cells(self, units: Tensor, draw: int) -> Tensor:
         seed = self.setting.seed + RANDOM_PEAK_SEED + (draw << 32)  # seeds of users are below

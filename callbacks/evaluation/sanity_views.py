@@ -91,7 +91,8 @@ class Place(Shown):
         flat = cells[..., 1] * columns + cells[..., 0]
         others = (flat + 1 + ((draws + 1) / 2 * (count - 1)).long()) % count
         moved = torch.stack([others % columns, others // columns], dim=2)
-        self.cell_boxes, self.other_boxes = (cell_boxes(at, (rows, columns), clean.image_size) for at in (cells, moved))
+        layout = (rows, columns), clean.image_size, clean.lattice
+        self.cell_boxes, self.other_boxes = (cell_boxes(at, *layout) for at in (cells, moved))
 
     @cached_property
     def unit_scores(self) -> Tensor:

@@ -48,12 +48,8 @@ class UnitMaps:
             OSError: if the disk has no room for them.
         """
         self._rows, self._active = {key: row for row, key in enumerate(keys)}, active
-        self._geometry = {
-            "image": geometry.image,
-            "grid": geometry.grid,
-            "jump": geometry.jump,
-            "start": geometry.start,
-        }
+        start, jump = zip(*geometry.lines, strict=True)
+        self._geometry = {"image": geometry.image, "grid": geometry.grid, "jump": jump, "start": start}
         cells = [(row, col) for row in range(geometry.grid[0]) for col in range(geometry.grid[1])]
         self._boxes = torch.tensor([geometry.cell_box(*cell) for cell in cells])
         count = int(active.sum())

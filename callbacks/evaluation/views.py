@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from protometry.callbacks.evaluation.clean_view import Clean, View, scaled
 from protometry.callbacks.evaluation.sanity_views import Exchanged, Place, Randomised, Removal, Shortcut
@@ -31,6 +30,7 @@ from protometry.metrics.functional import (
     keyed_uniform,
     percentile_mask,
 )
+from protometry.metrics.primitives.upsample import upsample_maps
 from protometry.metrics.sanity.randomisation import STAGES
 
 # Uses of noise that must not repeat each other's draws; user seeds are far smaller.
@@ -159,9 +159,8 @@ class Misalignment(View):
     def __init__(self, clean: Clean, steps: int) -> None:
         super().__init__(clean)
         images, std = clean.images, clean.model.input_std
-        best = clean.maps[:, :1]
-        region = percentile_mask(F.interpolate(best, clean.image_size, mode="bicubic", align_corners=False))
-        box = bounding_boxes(region)[:, 0]
+        best, layout = clean.maps[:, 0], (clean.image_size, clean.lattice)
+        box = bounding_boxes(percentile_mask(upsample_maps(best, layout[0], "bicubic", layout[1])))
         has_region = (clean.unit_ids[:, 0] >= 0) & (box[:, 2] >= 0)
         margin = scaled(10, clean.image_size)
         free = ~inside(torch.cat([box[:, :2] - margin, box[:, 2:] + margin], dim=1), clean.image_size)
@@ -174,8 +173,7 @@ class Misalignment(View):
         outputs = clean.observer.see(Images(attacked, images.keys, images.names), units[:, None])
         self.target_ids = clean.unit_ids[:, 0].masked_fill(~has_region, -1)
         self.target_maps, self.perturbed_target_maps = (
-            F.interpolate(maps, clean.image_size, mode="bilinear", align_corners=False)[:, 0]
-            for maps in (best, outputs.maps)
+            upsample_maps(maps, layout[0], "bilinear", layout[1]) for maps in (best, outputs.maps[:, 0])
         )
         self.perturbed_scores = outputs.scores
         self.perturbed_logits = outputs.logits

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
+from protometry.lightning_modules.backbones.cell_places import measured_lattice
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
 from protometry.lightning_modules.backbones.libraries import LIBRARIES
 from protometry.lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
@@ -26,6 +27,7 @@ from protometry.lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketc
 from protometry.lightning_modules.backbones.until import end_after
 from protometry.lightning_modules.backbones.weights import load_weights
 from protometry.lightning_modules.geometry import Geometry, Layer, Spans
+from protometry.metrics.primitives.upsample import Lattice
 
 BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",
@@ -135,6 +137,7 @@ class Backbone(nn.Module):
         self.kept: KeptFeatures | None = None
         self._grids: dict[tuple[int, int], tuple[int, int]] = {}
         self._fields: dict[tuple[int, int], tuple[Spans, Spans]] = {}
+        self._lattices: dict[tuple[int, int], Lattice | None] = {}
         for module in net.modules():
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # explainers read inputs of layers, which it would overwrite
@@ -159,14 +162,18 @@ class Backbone(nn.Module):
         if image_size not in self._grids:
             _, rows, cols = shape_of_features(self.net, image_size)
             self._grids[image_size] = rows, cols
-        grid = self._grids[image_size]
-        jump = image_size[0] / grid[0]
-        return Geometry(image_size, grid, jump, None, jump / 2, measured=partial(self._measured, image_size))
+        measured, located = partial(self._measured, image_size), partial(self._located, image_size)
+        return Geometry(image_size, self._grids[image_size], None, None, None, measured, located)
 
     def _measured(self, image_size: tuple[int, int]) -> tuple[Spans, Spans]:
         if image_size not in self._fields:
             self._fields[image_size] = measured_fields(self.net, image_size, self._grids[image_size])
         return self._fields[image_size]
+
+    def _located(self, image_size: tuple[int, int]) -> Lattice | None:
+        if image_size not in self._lattices:
+            self._lattices[image_size] = measured_lattice(self.net, image_size, self._grids[image_size])
+        return self._lattices[image_size]
 
 
 def longest_path(net: nn.Module) -> list[Layer]:

@@ -37,7 +37,7 @@ def measured_fields(net: nn.Module, image_size: tuple[int, int], grid: tuple[int
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         image = torch.rand(1, 3, height, width)
-        drawn = _redrawn(net, image)
+        drawn = redrawn(net, image)
         corners = _extents(drawn, image, [diagonal[0], (rows - 1, cols - 1)])
         if corners == [((0, height - 1), (0, width - 1))] * 2:
             return [(0, height - 1)] * rows, [(0, width - 1)] * cols
@@ -47,8 +47,13 @@ def measured_fields(net: nn.Module, image_size: tuple[int, int], grid: tuple[int
     return [by_row[row] for row in range(rows)], [by_col[col] for col in range(cols)]
 
 
-def _redrawn(net: nn.Module, image: Tensor) -> nn.Module:
-    """A copy in evaluation mode whose weights are random and keep the variance of what passes through them."""
+def redrawn(net: nn.Module, image: Tensor | None = None) -> nn.Module:
+    """A copy in evaluation mode whose weights are random and keep the variance of what passes through them.
+
+    Args:
+        net: not changed.
+        image: ``(1, 3, H, W)`` float for which the statistics of BatchNorm are taken; None leaves them.
+    """
     drawn = copy.deepcopy(net).to("cpu", torch.float32)
     with torch.no_grad():
         for parameter in drawn.parameters():
@@ -58,7 +63,7 @@ def _redrawn(net: nn.Module, image: Tensor) -> nn.Module:
             else:
                 parameter.uniform_(0.5, 1.5)
         norms = [module for module in drawn.modules() if isinstance(module, _BatchNorm)]
-        if norms:
+        if norms and image is not None:
             for module in norms:
                 module.momentum = 1.0
             drawn.train()(torch.cat([image, 1 - image]))

@@ -10,21 +10,25 @@ from torch import Tensor
 
 from protometry.metrics.base import ItemMean
 from protometry.metrics.entry import MetricEntry, Words
+from protometry.metrics.primitives.boxes import cell_boxes
 from protometry.metrics.primitives.checks import check_ids, check_tensor
 from protometry.metrics.primitives.owned_units import add_at_units
 from protometry.metrics.primitives.peaks import peak_cells
 from protometry.metrics.primitives.regions import is_flat, value_range
+from protometry.metrics.primitives.upsample import Lattice
 
 
-def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
+def peak_object_share(maps: Tensor, object_masks: Tensor, lattice: Lattice | None = None) -> Tensor:
     """Share of the pixels of a map's peak cell that belong to the object.
 
-    Source: none. ``|cell ∩ m| / |cell|`` with m = ``object_masks``, where cell (i, j) of the grid is the tile of rows
-    ``floor(i H / h)`` to ``ceil((i + 1) H / h) - 1``, alike for columns: what :meth:`Geometry.cell_box` returns.
+    Source: none. ``|cell ∩ m| / |cell|`` with m = ``object_masks``, where the pixels of a cell are those of
+    :func:`~protometry.metrics.functional.cell_boxes`, and of :meth:`Geometry.cell_box`.
 
     Args:
         maps: ``(B, k, h, w)`` float.
         object_masks: ``(B, H, W)`` bool.
+        lattice: start and jump of cells that do not fill the image exactly, see
+            :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         ``(B, k)`` float64 fractions; NaN for a map that is flat or not finite, and for an object that is empty or fills
@@ -32,10 +36,12 @@ def peak_object_share(maps: Tensor, object_masks: Tensor) -> Tensor:
     """
     check_tensor("maps", maps, ("B", "k", "h", "w"), "float")
     check_tensor("object_masks", object_masks, (maps.shape[0], "H", "W"), "bool")
-    tiles = F.adaptive_avg_pool2d(object_masks[:, None].double(), (maps.shape[2], maps.shape[3]))
-    cells = peak_cells(maps)
-    index = cells[..., 1] * maps.shape[3] + cells[..., 0]
-    share = tiles.flatten(1).gather(1, index)
+    image_size = (object_masks.shape[1], object_masks.shape[2])
+    x0, y0, x1, y1 = cell_boxes(peak_cells(maps), (maps.shape[2], maps.shape[3]), image_size, lattice).unbind(dim=-1)
+    above = F.pad(object_masks.double().cumsum(dim=1).cumsum(dim=2), (1, 0, 1, 0)).flatten(1)  # pixels left and above
+    corners = [(y1 + 1, x1 + 1), (y0, x0), (y0, x1 + 1), (y1 + 1, x0)]
+    whole, corner, right, below = (above.gather(1, y * (image_size[1] + 1) + x) for y, x in corners)
+    share = (whole + corner - right - below) / ((x1 + 1 - x0) * (y1 + 1 - y0))
     pixels = object_masks.flatten(1)
     undefined = is_flat(*value_range(maps)) | (~pixels.any(dim=1) | pixels.all(dim=1))[:, None]
     return share.masked_fill(undefined, float("nan"))
@@ -71,8 +77,8 @@ class OnObject(ItemMean):
         self.add_state("hits", torch.zeros(num_units, len(SHARES), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("shown", torch.zeros(num_units, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, maps: Tensor, unit_ids: Tensor, object_masks: Tensor) -> None:
-        share = peak_object_share(maps, object_masks)
+    def update(self, maps: Tensor, unit_ids: Tensor, object_masks: Tensor, lattice: Lattice | None = None) -> None:
+        share = peak_object_share(maps, object_masks, lattice)
         check_ids("unit_ids", unit_ids, tuple(share.shape), len(self.shown))
         counted = (unit_ids >= 0) & share.isfinite()
         hits = torch.stack([share > 0, share >= SHARES["on_object"], share > SHARES["mostly"]], dim=2)

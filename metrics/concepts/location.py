@@ -21,10 +21,16 @@ from protometry.metrics.concepts.ranked_concepts import (
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_range, check_tensor
 from protometry.metrics.primitives.ranking import gather_units
+from protometry.metrics.primitives.upsample import Lattice
 
 
 def concept_location(
-    maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int], alpha: float = 1.0
+    maps: Tensor,
+    points: Tensor,
+    visible: Tensor,
+    image_size: tuple[int, int],
+    alpha: float = 1.0,
+    lattice: Lattice | None = None,
 ) -> Tensor:
     """Whether the point of a part lies among the highest pixels of the map of a concept.
 
@@ -38,6 +44,7 @@ def concept_location(
         visible: ``(B, k, S)`` bool; a point outside the image never is.
         image_size: ``(H, W)`` pixels.
         alpha: size of the region, above 0 and at most 12.
+        lattice: as of :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         ``(B, k)`` float64 in [0, 1], higher is better; NaN without a visible side, for a map that is not finite and
@@ -50,7 +57,7 @@ def concept_location(
         >>> concept_location(maps, point, visible, (4, 6))
         tensor([[0.2500]], dtype=torch.float64)
     """
-    higher, equal = point_ranks(maps, points, visible, image_size)
+    higher, equal = point_ranks(maps, points, visible, image_size, lattice)
     return best_side(credit(higher, equal, region_size(image_size, alpha)))
 
 
@@ -113,7 +120,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         self.add_state("curve_sums", torch.zeros(len(ALPHAS), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("image_mean_sum", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(
+    def update(  # noqa: PLR0913 - what it reads of a view
         self,
         scores: Tensor,
         logits: Tensor,
@@ -121,6 +128,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         part_locations: Tensor,
         part_visible: Tensor,
         image_size: tuple[int, int],
+        lattice: Lattice | None = None,
     ) -> None:
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         images = len(logits)
@@ -132,7 +140,7 @@ class ConceptLocation(RankedConcepts, ImageRatio):
         sides = self.parts.clamp(min=0).flatten()  # of all parts: G * S
         points = part_locations[:, sides][:, None].expand(-1, self.k, -1, -1)
         visible = (part_visible[:, sides] & (self.parts >= 0).flatten())[:, None] & eligible[:, :, None]
-        ranks = point_ranks(gather_units(concept_maps, ids), points, visible, image_size)
+        ranks = point_ranks(gather_units(concept_maps, ids), points, visible, image_size, lattice)
         higher, equal = (rank.view(images, self.k, *self.parts.shape) for rank in ranks)  # (B, k, G, S)
         self._add(higher, equal, self.part_of[ids], image_size)
 

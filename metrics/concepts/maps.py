@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from protometry.metrics.primitives.checks import check_image_size, check_tensor
 from protometry.metrics.primitives.chunks import image_chunks
+from protometry.metrics.primitives.upsample import Lattice, upsample_maps
 
 PARTS_PER_IMAGE = 12  # a region of alpha = 1 is the share of one of twelve parts (Aysel et al. 2025)
 _EQUAL = 1e-9  # of the largest magnitude of a map: values closer than that are equal
@@ -46,7 +46,9 @@ def region_size(image_size: tuple[int, int], alpha: float) -> int:
     return math.floor(alpha * math.prod(image_size) / PARTS_PER_IMAGE)
 
 
-def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def point_ranks(
+    maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple[int, int], lattice: Lattice | None = None
+) -> tuple[Tensor, Tensor]:
     """How many pixels of an upsampled map are higher than the pixel of a point, and how many are equally high.
 
     Args:
@@ -54,6 +56,7 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
         points: ``(B, k, S, 2)`` float pixels (x, y).
         visible: ``(B, k, S)`` bool.
         image_size: ``(H, W)`` pixels.
+        lattice: as of :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         Two ``(B, k, S)`` float64 counts; NaN where the point is not visible or lies outside the image, and for a map
@@ -68,7 +71,7 @@ def point_ranks(maps: Tensor, points: Tensor, visible: Tensor, image_size: tuple
     inside = visible & (row >= 0) & (row < height) & (column >= 0) & (column < width)
     pixel = (row * width + column).masked_fill(~inside, 0).long().flatten(0, 1)
     counts = []
-    for values, tolerance, index in upsampled(maps, image_size, pixel, at_once=3):
+    for values, tolerance, index in upsampled(maps, image_size, pixel, 3, lattice):
         own = values.gather(1, index)
         below = (own - tolerance).nextafter(own.new_full((), -torch.inf))  # x >= own - tolerance is x > below
         higher, as_high = numbers_above(values, torch.cat([own + tolerance, below], dim=1)).chunk(2, dim=1)
@@ -94,7 +97,7 @@ def numbers_above(values: Tensor, bounds: Tensor) -> Tensor:
 
 
 def upsampled(
-    maps: Tensor, image_size: tuple[int, int], other: Tensor, at_once: int = 1
+    maps: Tensor, image_size: tuple[int, int], other: Tensor, at_once: int = 1, lattice: Lattice | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Maps at the size of the image, some at a time: ``(M, HW)`` float64 values, ``(M, 1)`` tolerance, rows of other.
 
@@ -104,7 +107,7 @@ def upsampled(
     cells = cells.masked_fill(~cells.isfinite().all(dim=2, keepdim=True).all(dim=1, keepdim=True), torch.nan)
     held = cells.new_empty(1, 1).expand(len(cells), math.prod(image_size) * at_once)
     for part, _, rows in image_chunks(cells, held, other):
-        values = F.interpolate(part[:, None], image_size, mode="bilinear", align_corners=False).flatten(1)
+        values = upsample_maps(part, image_size, "bilinear", lattice).flatten(1)
         yield values, _EQUAL * values.abs().amax(dim=1, keepdim=True), rows
 
 

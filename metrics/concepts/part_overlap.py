@@ -21,10 +21,15 @@ from protometry.metrics.concepts.ranked_concepts import (
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_range, check_tensor
 from protometry.metrics.primitives.ranking import gather_units
+from protometry.metrics.primitives.upsample import Lattice
 
 
 def concept_mask_intersection_over_union(
-    maps: Tensor, part_masks: Tensor, image_size: tuple[int, int], alpha: float = 1.0
+    maps: Tensor,
+    part_masks: Tensor,
+    image_size: tuple[int, int],
+    alpha: float = 1.0,
+    lattice: Lattice | None = None,
 ) -> Tensor:
     """Intersection over union of the highest pixels of the map of a concept with the part it is about.
 
@@ -37,6 +42,7 @@ def concept_mask_intersection_over_union(
         part_masks: ``(B, k, H, W)`` bool, the visible pixels of the concept's part.
         image_size: ``(H, W)`` pixels.
         alpha: size of the region, above 0 and at most 12.
+        lattice: as of :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         ``(B, k)`` float64 in [0, 1], higher is better; NaN for an empty mask or region and a map that is not finite.
@@ -46,7 +52,9 @@ def concept_mask_intersection_over_union(
     size = region_size(image_size, alpha)
     values = [
         _soft_overlap(pixels, tolerance, masks, size)
-        for pixels, tolerance, masks in upsampled(maps, image_size, part_masks.flatten(2).flatten(0, 1))
+        for pixels, tolerance, masks in upsampled(
+            maps, image_size, part_masks.flatten(2).flatten(0, 1), lattice=lattice
+        )
     ]
     return torch.cat(values).view(maps.shape[:2])
 
@@ -105,7 +113,14 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         self.num_parts = int(concept_parts.max()) + 1  # at least
         self.register_buffer("concept_parts", concept_parts.clone(), persistent=False)
 
-    def update(self, scores: Tensor, logits: Tensor, concept_maps: Tensor, part_masks: Tensor) -> None:
+    def update(
+        self,
+        scores: Tensor,
+        logits: Tensor,
+        concept_maps: Tensor,
+        part_masks: Tensor,
+        lattice: Lattice | None = None,
+    ) -> None:
         check_tensor("logits", logits, ("B", len(self.weight)), "float")
         images = len(logits)
         check_tensor("concept_maps", concept_maps, (images, self.weight.shape[1], "h", "w"), "float")
@@ -115,7 +130,8 @@ class ConceptMaskIntersectionOverUnion(RankedConcepts, ImageRatio):
         rows = torch.arange(images, device=ids.device)[:, None]
         masks = part_masks[rows, self.concept_parts[ids].clamp(min=0)] & eligible[:, :, None, None]
         image_size = (part_masks.shape[2], part_masks.shape[3])
-        values = concept_mask_intersection_over_union(gather_units(concept_maps, ids), masks, image_size, self.alpha)
+        maps = gather_units(concept_maps, ids)
+        values = concept_mask_intersection_over_union(maps, masks, image_size, self.alpha, lattice)
         self._accumulate(values.nan_to_num().sum(dim=1), (~values.isnan()).sum(dim=1))
         share, area = region_size(image_size, self.alpha) / math.prod(image_size), masks.double().mean(dim=(2, 3))
         chance = (share * area / (share + area - share * area)).masked_fill(values.isnan(), torch.nan)

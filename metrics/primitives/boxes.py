@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.primitives.checks import check_at_least, check_last_axis
+from protometry.metrics.primitives.upsample import Lattice
 
 
 def bounding_boxes(masks: Tensor) -> Tensor:
@@ -84,17 +85,25 @@ def window_boxes(peaks: Tensor, image_size: tuple[int, int], half_width: int = 3
     return torch.cat([(peaks - half_width).clamp(min=0), last], dim=-1)
 
 
-def patch_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int], patch: int = 32) -> Tensor:
+def patch_boxes(
+    cells: Tensor,
+    grid: tuple[int, int],
+    image_size: tuple[int, int],
+    patch: int = 32,
+    lattice: Lattice | None = None,
+) -> Tensor:
     """The image patch of each cell, a square that moves evenly from border to border.
 
     Source: Nauta et al. (2023, PIP-Net), ``x0 = floor(i (W - patch) / (w - 1) + 1/2)``, alike for y; one column or row
-    is centred. Their code differs by up to 4 pixels per side on grids of 26 and 28 cells.
+    is centred. Their code differs by up to 4 pixels per side on grids of 26 and 28 cells. Deviation: of cells that do
+    not fill the image exactly it is the square about the centre of what they read, moved inside.
 
     Args:
         cells: ``(..., 2)`` int64 (x, y) in the grid.
         grid: ``(h, w)`` cells.
         image_size: ``(H, W)`` pixels.
         patch: side in pixels.
+        lattice: start and jump of such cells, see :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
@@ -107,22 +116,31 @@ def patch_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int
     if not 1 <= patch <= min(image_size):
         raise ValueError(f"Expected argument `patch` to be between 1 and {min(image_size)} pixels, but got {patch}.")
 
-    def start(index: Tensor, count: int, pixels: int) -> Tensor:
+    def start(index: Tensor, axis: int) -> Tensor:
+        count, pixels = grid[axis], image_size[axis]
+        if lattice is not None:
+            first, jump = lattice[axis]
+            return (first + jump * index.double() - patch / 2 + 0.5).floor().long().clamp(0, pixels - patch)
         if count == 1:
             return torch.full_like(index, (pixels - patch + 1) // 2)
         return (2 * index * (pixels - patch) + count - 1) // (2 * (count - 1))
 
-    x0, y0 = start(cells[..., 0], grid[1], image_size[1]), start(cells[..., 1], grid[0], image_size[0])
+    x0, y0 = start(cells[..., 0], 1), start(cells[..., 1], 0)
     return torch.stack([x0, y0, x0 + patch - 1, y0 + patch - 1], dim=-1)
 
 
-def cell_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int]) -> Tensor:
-    """The tile of each cell, every pixel that its share of the image touches.
+def cell_boxes(
+    cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int], lattice: Lattice | None = None
+) -> Tensor:
+    """The box of each cell: every pixel that its share of the image touches, or the square about what it reads.
 
     Args:
         cells: ``(..., 2)`` int64 (x, y) in the grid.
         grid: ``(h, w)`` cells.
         image_size: ``(H, W)`` pixels.
+        lattice: start and jump of cells that do not fill the image exactly, see
+            :func:`~protometry.metrics.primitives.upsample.upsample_maps`; the square has the side of the jump and is
+            clipped.
 
     Returns:
         ``(..., 4)`` int64 inclusive pixels ``(x0, y0, x1, y1)``.
@@ -134,5 +152,10 @@ def cell_boxes(cells: Tensor, grid: tuple[int, int], image_size: tuple[int, int]
     check_last_axis("cells", cells, 2)
     (h, w), (height, width) = grid, image_size
     (x, y), last = cells.unbind(dim=-1), cells + 1
+    if lattice is not None:
+        start, jump = (cells.new_tensor(values, dtype=torch.float64) for values in zip(*reversed(lattice), strict=True))
+        edges = [(start + jump * (cells + side) + 0.5).floor().long() for side in (-0.5, 0.5)]
+        limit = cells.new_tensor([width - 1, height - 1])
+        return torch.cat([edge.clamp(min=0).minimum(limit) for edge in (edges[0], edges[1] - 1)], dim=-1)
     x1, y1 = (last[..., 0] * width + w - 1) // w - 1, (last[..., 1] * height + h - 1) // h - 1
     return torch.stack([x * width // w, y * height // h, x1, y1], dim=-1)

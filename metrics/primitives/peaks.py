@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from protometry.metrics.primitives.checks import check_choice, check_maps
 from protometry.metrics.primitives.regions import is_flat
+from protometry.metrics.primitives.upsample import Lattice, Mode, upsample_maps
 
 UPSAMPLED_ELEMENTS = 2**24  # upsampled pixels held at once: 64 MiB of float32
 
@@ -36,7 +36,9 @@ def peak_cells(maps: Tensor) -> Tensor:
     return torch.stack([index % maps.shape[-1], index // maps.shape[-1]], dim=-1)
 
 
-def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicubic") -> Tensor:
+def peak_locations(
+    maps: Tensor, image_size: tuple[int, int], mode: Mode = "bicubic", lattice: Lattice | None = None
+) -> Tensor:
     """The pixel of each map's maximum after upsampling to the image.
 
     Corners are not aligned. Maps are upsampled in chunks of at most 64 MiB.
@@ -45,6 +47,7 @@ def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicub
         maps: ``(..., h, w)`` float.
         image_size: ``(H, W)`` pixels.
         mode: ``"bicubic"`` or ``"bilinear"``.
+        lattice: as of :func:`~protometry.metrics.primitives.upsample.upsample_maps`.
 
     Returns:
         ``(..., 2)`` int64 pixels (x, y); (0, 0) for a map that is flat, as defined by
@@ -57,10 +60,10 @@ def peak_locations(maps: Tensor, image_size: tuple[int, int], mode: str = "bicub
     """
     check_choice("mode", mode, ("bicubic", "bilinear"))
     check_maps("maps", maps)
-    cells = maps.reshape(-1, 1, *maps.shape[-2:])
+    cells = maps.reshape(-1, *maps.shape[-2:])
     cells = cells if cells.dtype == torch.float64 else cells.float()
     peaks = [
-        peak_cells(F.interpolate(chunk, image_size, mode=mode, align_corners=False))
+        peak_cells(upsample_maps(chunk, image_size, mode, lattice))
         for chunk in torch.split(cells, max(1, UPSAMPLED_ELEMENTS // math.prod(image_size)))
     ]
     return torch.cat(peaks).view(*maps.shape[:-2], 2)

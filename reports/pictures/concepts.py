@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from torch import Tensor
 from protometry.datamodules.sample import ClassTables
 from protometry.explanations.charts import BLUE, ORANGE, chart, styled, to_picture
 from protometry.explanations.heat import heat_map
-from protometry.explanations.upsample import upsample_maps
 from protometry.explanations.views import BLACK, WHITE, sheet, to_image, write_text
-from protometry.lightning_modules.contract import ModelOutput
+from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.concepts.maps import region_size
 from protometry.metrics.concepts.ranked_concepts import most_important
 from protometry.metrics.functional import concept_importance
 from protometry.metrics.primitives.truth import truth_of
+from protometry.metrics.primitives.upsample import upsample_maps
 from protometry.reports.pictures.family import Evaluated, PictureFamily
 
 PRESENT, ABSENT = "#1a7f37", "#cf222e"
@@ -94,7 +94,7 @@ def importance_histograms(items: Mapping[str, Mapping[str, Sequence[float]]]) ->
 
 
 def concept_panels(
-    model: Callable[[Tensor], ModelOutput],
+    model: InterpretableModel,
     samples: Sequence[Mapping[str, Any]],
     named: NamedUnits,
     tables: ClassTables,
@@ -124,7 +124,8 @@ def concept_panels(
         ids, _ = most_important(importance, min(SHOWN, len(named.ids)))
         size = (sample["image"].shape[1], sample["image"].shape[2])
         whole = torch.einsum("u,uij->ij", named.weight[predicted[0]], output.maps[0])
-        maps = upsample_maps(torch.cat([output.maps[0, named.ids[ids[0]]], whole[None]]), size, "bilinear")
+        maps = torch.cat([output.maps[0, named.ids[ids[0]]], whole[None]])
+        maps = upsample_maps(maps, size, "bilinear", model.geometry.lattice)
         concepts = named.concepts[ids[0]].tolist()
         truth = [None if value != value else value == 1 for value in truth_of(sample, "concepts").tolist()]
         captions = [

@@ -8,8 +8,8 @@ from torch import nn
 from protometry.explanations.explainer import Targets
 from protometry.explanations.grad_cam_and_gradient import GradCAM, GraphOutput, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
-from protometry.explanations.upsample import upsample_maps
 from protometry.lightning_modules.geometry import Layer
+from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn
 
 H, W = SIZE = (4, 6)
@@ -60,14 +60,22 @@ class TestGradCAM:
         cam = torch.einsum("kc,bchw->bkhw", model.weight, latent).detach().relu() / (2 * 4)
         maps = GradCAM().attribute(model, images, every("class", 3, 4))
         for label in range(4):
-            close(maps[:, label], upsample_maps(cam[:, label], SIZE, "bilinear"), rtol=1e-5, atol=1e-7)
+            close(
+                maps[:, label],
+                upsample_maps(cam[:, label], SIZE, "bilinear", model.geometry.lattice),
+                rtol=1e-5,
+                atol=1e-7,
+            )
         assert maps.gt(0).any()
 
     def test_units_of_a_mean_pooled_model_have_their_own_channel(self):
         model, images = conv_model(), rand(2, 3, *SIZE)
         maps = GradCAM(mode="nearest").attribute(model, images, every("unit", 2, 5))
         expected = model(images).latent.detach() / 8
-        close(maps, torch.stack([upsample_maps(expected[:, u], SIZE, "nearest") for u in range(5)], 1))
+        close(
+            maps,
+            torch.stack([upsample_maps(expected[:, u], SIZE, "nearest", model.geometry.lattice) for u in range(5)], 1),
+        )
 
     def test_by_hand(self):
         """Latent = the two-cell image, w = (1, -2, 0), hw = 2: (A_0 - 2 A_1) / 2 = (0.25, -0.5)."""
@@ -78,7 +86,9 @@ class TestGradCAM:
         assert GradCAM(relu=False).attribute(model, images, targets).flatten().tolist() == [0.25, -0.5]
 
     def test_relu_acts_on_cells_before_they_are_enlarged(self):
-        model, images = conv_model(), rand(2, 3, *SIZE)
+        backbone = nn.Sequential(nn.Conv2d(3, 5, 2, stride=2), nn.ReLU())
+        model = MeanPooled(backbone, randn(4, 5, seed=3), randn(4, seed=4), (Layer(2, 2, 0),), SIZE)
+        images = rand(2, 3, *SIZE)
         signed = GradCAM(relu=False).attribute(model, images, every("class", 2, 4))
         clipped = GradCAM().attribute(model, images, every("class", 2, 4))
         assert signed.lt(0).any()

@@ -4,8 +4,8 @@ from torch import nn
 
 from protometry.explanations.explainer import Targets
 from protometry.explanations.summed_maps import BoxMaps, SummedMaps, class_weights
-from protometry.explanations.upsample import upsample_maps
 from protometry.lightning_modules.contract import UnitTable
+from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import MeanPooled, rand, randn
 
 # two classes; class 0 owns units 0 and 2, class 1 owns 1 and 2

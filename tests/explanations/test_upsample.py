@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from protometry.explanations.explainer import Targets
-from protometry.explanations.upsample import Upsample, upsample_maps
+from protometry.explanations.upsample import Upsample
 from protometry.lightning_modules.geometry import Geometry, Layer
+from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import MeanPooled, rand, randn
 
 MODES = ["bicubic", "bilinear", "nearest"]
@@ -58,7 +59,7 @@ def test_resize_equals_the_definition(grid, size, mode):
 @pytest.mark.parametrize("geometry", [BAGNET, RESNET])
 def test_geometry_equals_the_definition(geometry, mode):
     maps = randn(2, *geometry.grid)
-    close(upsample_maps(maps, geometry.image, mode, geometry), slow(maps, geometry.image, mode, geometry), rtol=0,
+    close(upsample_maps(maps, geometry.image, mode, geometry.lines), slow(maps, geometry.image, mode, geometry), rtol=0,
           atol=2e-5)  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def test_geometry_puts_a_cell_at_the_centre_of_its_receptive_field():
     """Cell (2, 20) of the unpadded grid looks at pixels 16..32 and 160..176, centred at 24.5 and 168.5."""
     maps = torch.zeros(1, *BAGNET.grid)
     maps[0, 2, 20] = 1.0
-    placed, resized = (upsample_maps(maps, BAGNET.image, "bilinear", g)[0] for g in (BAGNET, None))
+    placed, resized = (upsample_maps(maps, BAGNET.image, "bilinear", g)[0] for g in (BAGNET.lines, None))
     assert divmod(placed.argmax().item(), 224) == (24, 168)
     assert divmod(resized.argmax().item(), 224) == (21, 176)  # (2.5 * 224 / 26, 20.5 * 224 / 26): eight pixels off
     rows, columns = (placed > 1e-5).nonzero().unbind(1)
@@ -88,19 +89,19 @@ def test_geometry_puts_a_cell_at_the_centre_of_its_receptive_field():
 def test_a_pixel_halfway_between_cells_takes_the_later_one():
     """Start 1/2 and jump 4: pixel 2 lies at 1/2, pixel 6 at 3/2."""
     geometry = Geometry((1, 12), (1, 3), 4, 7, 0.5)
-    placed = upsample_maps(torch.tensor([[[0.0, 1.0, 2.0]]]), (1, 12), "nearest", geometry)
+    placed = upsample_maps(torch.tensor([[[0.0, 1.0, 2.0]]]), (1, 12), "nearest", geometry.lines)
     assert placed.flatten().tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
     odd = upsample_maps(torch.tensor([[[0.0, 1.0]]]), (1, 3), "nearest")  # pixel 1 lies at 1/2
     assert odd.flatten().tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("geometry", [None, RESNET])
-def test_the_result_does_not_depend_on_the_batch_or_the_memory_format(mode, geometry):
+@pytest.mark.parametrize("lattice", [None, RESNET.lines])
+def test_the_result_does_not_depend_on_the_batch_or_the_memory_format(mode, lattice):
     maps = randn(5, 3, 3, 2)
-    together = upsample_maps(maps[:, 1], (96, 64), mode, geometry)
-    alone = torch.cat([upsample_maps(one[None, 1], (96, 64), mode, geometry) for one in maps])
-    permuted = upsample_maps(maps.to(memory_format=torch.channels_last)[:, 1], (96, 64), mode, geometry)
+    together = upsample_maps(maps[:, 1], (96, 64), mode, lattice)
+    alone = torch.cat([upsample_maps(one[None, 1], (96, 64), mode, lattice) for one in maps])
+    permuted = upsample_maps(maps.to(memory_format=torch.channels_last)[:, 1], (96, 64), mode, lattice)
     assert torch.equal(together, alone)
     assert torch.equal(together, permuted)
 

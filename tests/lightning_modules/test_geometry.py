@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from protometry.lightning_modules.geometry import Geometry, Layer
+from protometry.metrics.functional import cell_boxes
 
 HAND = Geometry(image=(7, 10), grid=(3, 4), jump=3, receptive_field=5, start=1.5)
 
@@ -31,13 +34,23 @@ def test_no_layers_is_the_image():
 
 
 @pytest.mark.parametrize(("row", "col", "box"), [
-    (0, 0, (0, 0, 2, 2)),  # columns 0..ceil(10/4)-1 = 2, rows 0..ceil(7/3)-1 = 2
-    (0, 1, (2, 0, 4, 2)),  # columns floor(10/4) = 2..ceil(20/4)-1 = 4
-    (1, 3, (7, 2, 9, 4)),  # columns floor(30/4) = 7..9, rows floor(7/3) = 2..ceil(14/3)-1 = 4
-    (2, 2, (5, 4, 7, 6)),
+    (0, 0, (0, 0, 2, 2)),  # centres 1.5 + 3 i: three pixels each
+    (0, 1, (3, 0, 5, 2)),
+    (1, 3, (9, 3, 9, 5)),  # centre x 10.5: 9..11, clipped
+    (2, 2, (6, 6, 8, 6)),
 ])  # fmt: skip
-def test_cells_tile_the_image(row, col, box):
+def test_cells_lie_about_what_they_read(row, col, box):
     assert HAND.cell_box(row, col) == box
+    tensor = cell_boxes(torch.tensor([col, row]), HAND.grid, HAND.image, HAND.lattice)
+    assert tuple(tensor.tolist()) == box
+
+
+def test_cells_that_fill_an_axis_tile_it():
+    """Two rows of 4 pixels fill 8, although the first centre is 0.5; two columns do not fill 7."""
+    geometry = Geometry.of([Layer(3, 2, 1), Layer(3, 2, 1)], (8, 7))
+    assert [geometry.cell_box(index, index) for index in range(2)] == [(0, 0, 2, 3), (3, 4, 6, 7)]
+    assert geometry.lattice == ((2.0, 4), (0.5, 4))
+    assert Geometry.of([Layer(3, 2, 1), Layer(3, 2, 1)], (8, 8)).lattice is None
 
 
 @pytest.mark.parametrize(("cell", "size", "box"), [
@@ -57,7 +70,7 @@ def test_boxes_about_the_centre(cell, size, box):
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_boxes_are_inside_and_cells_cover_every_pixel(height, width, data):
     grid = data.draw(st.tuples(st.integers(1, height), st.integers(1, width)))
-    geometry = Geometry((height, width), grid, 1, 1, 0.5)
+    geometry = Geometry((height, width), grid, None, None, None)  # of a network that could not be measured
     covered = torch.zeros(height, width, dtype=torch.bool)
     for row in range(grid[0]):
         for col in range(grid[1]):
@@ -87,6 +100,19 @@ def test_receptive_field_is_where_gradients_arrive(layers, image):
         y, x = gradient[0, 0].nonzero().T
         reached = (int(x.min()), int(y.min()), int(x.max()), int(y.max()))
         assert geometry.cell_box(row, col, "receptive_field") == reached
+
+
+@pytest.mark.parametrize(("layers", "image", "said"), [
+    ([Layer(16, 16, 0)], (239, 230), ["15 rows .*lower .*`--data.image_size 224` or 240", "6 columns .*right"]),
+    ([Layer(9, 8, 0)], (64, 65), ["7 rows .*`--data.image_size 57` or 65 fits"]),  # unpadded: 9 + 8 n pixels
+    ([Layer(3, 2, 1)], (8, 7), []),  # padded: the last cell reaches beyond the image
+    ([Layer(65, 32, 32)], (32, 32), ["One cell stands for the whole image"]),
+])  # fmt: skip
+def test_what_to_know_of_a_grid(layers, image, said):
+    caveats = Geometry.of(layers, image).caveats()
+    assert len(caveats) == len(said)
+    for caveat, pattern in zip(caveats, said, strict=True):
+        assert re.search(pattern, caveat)
 
 
 def test_geometry_errors():

@@ -12,6 +12,7 @@ from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import IntegratedGradients, Random, Upsample
 from protometry.explanations.choice import description
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.geometry import Geometry
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])
 LABELS = torch.tensor([0, 2, 1, 1])  # the last one is wrong
@@ -23,7 +24,7 @@ class Model(nn.Module):
 
     device = torch.device("cpu")
     input_std = torch.ones(3, 1, 1)
-    geometry = SimpleNamespace(image=(8, 8))
+    geometry = Geometry((8, 8), (4, 4), None, None, None)
 
     def __init__(self, weight=None, logits=LOGITS):
         super().__init__()

@@ -64,7 +64,7 @@ class TestFrames:
     def test_cells(self, grid, size):
         """As the geometry of a network has them."""
         places = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
-        geometry = Geometry(size, grid, jump=1, receptive_field=None, start=0)
+        geometry = Geometry(size, grid, None, None, None)
         expected = [list(geometry.cell_box(*place)) for place in places]
         assert cell_boxes(torch.tensor(places).flip(1), grid, size).tolist() == expected
 
