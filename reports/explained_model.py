@@ -182,7 +182,8 @@ class ExplainedModel:
     def cautions(self, image: ExplainedImage) -> list[str]:
         """What to know before the explanation of an image is read."""
         boxes, best = [row.view.box for row in image.tables[0][1]], float(image.output.scores.max())
-        return cautions(boxes, self.model.geometry.image, best, self.sources.best_similarities, image.uncropped)
+        geometry, known = self.model.geometry, self.sources.best_similarities
+        return [*geometry.caveats(), *cautions(boxes, geometry.image, best, known, image.uncropped)]
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(

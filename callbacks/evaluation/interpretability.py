@@ -247,6 +247,8 @@ class Interpretability(Callback):
             self.evaluation.protocol["units_named_by"] = BY_AREA if facts.units.concepts is None else BY_MODEL
         if left_out := left_out_concepts(datamodule, observer.model.units()):
             self.evaluation.protocol["concepts_left_out"] = left_out
+        if caveats := observer.model.geometry.caveats():
+            self.evaluation.protocol["cells"] = caveats
         if facts.multi_label:
             self.evaluation.protocol["decision_threshold"] = facts.threshold
 

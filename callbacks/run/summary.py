@@ -134,6 +134,7 @@ def _about(trainer: Trainer, module: LightningModule) -> list[str]:
         f"units       {int(units.active.sum())} of kind {units.kind}, for {len(datamodule.class_names)} classes",
         f"parameters  {_short(sum(groups.values()))}: {split}",
         f"data        {', '.join(images)} images of {height} × {width} pixels",
+        *(f"cells       {escape(caveat)}" for caveat in model.geometry.caveats()),
         f"hardware    {trainer.world_size} × {escape(name)}, precision {trainer.precision}, batches of "
         f"{datamodule.batch_size}, {trainer.num_training_batches} in an epoch",
         *_faster(trainer, module),

@@ -43,9 +43,10 @@ def _describe(name: str, image_size: tuple[int, int]) -> None:
     everything = "the whole image" if geometry.sees_everything() else f"{x1 - x0 + 1} × {y1 - y0 + 1} pixels"
     sections = backbone_sections(backbone)
     lines: dict[str, Any] = {
-        "features": f"{backbone.out_channels} channels, {rows} × {cols} cells of {geometry.jump:g} pixels at "
+        "features": f"{backbone.out_channels} channels, {rows} × {cols} cells of {geometry.lines[0][1]:g} pixels at "
         f"{image_size[0]} × {image_size[1]}",
         "a cell in the middle sees": everything,
+        **({"cells": " ".join(caveats)} if (caveats := geometry.caveats()) else {}),
         "parameters": f"{sum(p.numel() for p in backbone.parameters()):,}",
         "sections": ", ".join(f"{key} {sum(p.numel() for p in value):,}" for key, value in sections.items()),
         "normalization": f"mean {_rounded(backbone.normalize.mean)}, std {_rounded(backbone.normalize.std)}",

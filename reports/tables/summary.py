@@ -54,6 +54,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     where = f"{result['model']} on {result['dataset']} ({result['split']}), {result['checkpoint']}{explained}"
     if other := result["other_data"]:
         where += f"\nother data than trained on: {other['config']}, {other['matched']} of {other['classes']} classes"
+    where += "".join(f"\n{caveat}" for caveat in result["protocol"].get("cells", ()))
     if mark := incomplete_training(result["training"]):
         where += f"\n{mark}"
     console.print(_table(result, where, console.width))
