@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class UnitMaps:
             remove_maps(self.folder)
             for name, kind in ARRAYS.items():
                 np.lib.format.open_memmap(self._part(name), "w+", dtype=kind, shape=shapes[name]).flush()
+                with self._part(name).open("rb+") as file:  # now, since a map without room ends the process
+                    os.posix_fallocate(file.fileno(), 0, self._part(name).stat().st_size)
         gathered(None)  # the files are there now
         self._arrays = {name: np.lib.format.open_memmap(self._part(name), "r+") for name in ARRAYS}
 
