@@ -24,7 +24,6 @@ import yaml
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, Timer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from protometry import callbacks
 from protometry.callbacks.evaluation.interpretability import SEEDS
@@ -32,10 +31,11 @@ from protometry.callbacks.run.loggers import place_loggers
 from protometry.callbacks.run.step_curves import StepCurves
 from protometry.callbacks.run.summary import RunSummary, evaluate_command
 from protometry.callbacks.run.training_curves import TrainingCurves
-from protometry.command_line.ending import ASKED_TO_STOP, GO_ON, from_shell, trainer_settings
+from protometry.command_line.ending import from_shell, trainer_settings
 from protometry.command_line.messages import program
 from protometry.command_line.parser import StrictParser
 from protometry.command_line.processes import EndTogether
+from protometry.command_line.stop_signals import SIGNALS
 from protometry.command_line.stopping import stop_together
 from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule
@@ -256,16 +256,17 @@ class TrainCLI(LightningCLI):
         return super()._instantiate_trainer(config, kept)
 
     def before_fit(self) -> None:
-        """From here on, a run that is interrupted can be resumed."""
-        GO_ON.set("Training continues from its last epoch with `--ckpt_path last`.")
+        """From the first checkpoint on, a run that is interrupted can be resumed."""
+        last, start_again = Path(self.trainer.default_root_dir) / LAST, SIGNALS.go_on
+        resume = "Training continues from its last epoch with `--ckpt_path last`."
+        SIGNALS.go_on = lambda: resume if last.is_file() else start_again()
 
     def after_fit(self) -> None:
         """Evaluate the best checkpoint and print where everything is."""
-        if ASKED_TO_STOP.is_set():  # in the last epoch
-            raise SIGTERMException
         wanted = self.config.fit.test_after_fit and not self.trainer.fast_dev_run  # type: ignore[attr-defined]
         if wanted:
-            GO_ON.set(f"The training is finished. Evaluate it with `{evaluate_command(self.trainer)}`.")
+            command = evaluate_command(self.trainer)
+            SIGNALS.go_on = lambda: f"The training is finished. Evaluate it with `{command}`."
         self.summary.say_end(self.trainer, after_fit(self.trainer) if wanted else None)
 
 

@@ -11,13 +11,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from threading import Event
 from typing import NoReturn
 
 from protometry.command_line.freed_memory import keep_freed_memory
 from protometry.command_line.messages import tidy_lightning, tidy_messages, write_any_text
+from protometry.command_line.stop_signals import SIGNALS, StopSignal, is_rank_zero
 
 REMEDIES = {
     **dict.fromkeys(
@@ -34,12 +33,10 @@ PROCESS_LOST = re.compile(
     r"gloo.*(?:closed by peer|reset by peer|Broken pipe)|remote process exited|DataLoader worker \(pid"
 )
 PORT_IN_USE = re.compile(r"port: (\d+), .*EADDRINUSE", re.DOTALL)
-GO_ON: ContextVar[str] = ContextVar("what to do after an interruption", default="Run the command again.")
-ASKED_TO_STOP = Event()  # by SIGTERM
 
 
 def from_shell(command: Callable[[], object]) -> None:
-    """Run a command line, with exit codes: 2 after a one-line error that the user can fix, 130 and 143 if stopped.
+    """Run a command line: 2 after a one-line error that the user can fix, 128 + n if stopped by the signal n.
 
     Args:
         command: parses ``sys.argv`` and works; the texts of its errors that need no traceback start with "Expected",
@@ -50,62 +47,68 @@ def from_shell(command: Callable[[], object]) -> None:
     keep_freed_memory()
     gc.set_threshold(700, 10, 1000)  # or Python searches all objects for garbage dozens of times in imports
     atexit.register(gc.freeze)  # or Python searches all modules for garbage while it ends, for more than a second
+    expect_signals()
     try:
         command()
         sys.stdout.flush()
-    except SystemExit as end:
-        if type(end).__name__ != "SIGTERMException":
-            raise
-        _end_by_sigterm()
-    except KeyboardInterrupt:
-        _end_by_hand()
-    except BrokenPipeError:  # what reads the output, such as `head`, has seen enough
+    except BaseException as error:
+        if SIGNALS.number is not None or isinstance(error, StopSignal):  # other errors come of it, as of ended workers
+            _end_stopped(error)
+        if isinstance(error, Exception):
+            _end_failed(error)
+        raise
+    finally:
+        SIGNALS.rest()
+
+
+def expect_signals() -> None:
+    """Have a signal end this process with one line also where :func:`from_shell` does not run yet, or no longer."""
+    if SIGNALS.handled:
+        return
+    SIGNALS.listen()
+    usual = sys.excepthook
+    sys.excepthook = lambda kind, error, *rest: _end_stopped(error) if kind is StopSignal else usual(kind, error, *rest)
+
+
+def _end_failed(error: Exception) -> None:
+    """End with one line; errors that need their traceback are left alone."""
+    if isinstance(error, BrokenPipeError):  # what reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except Exception as error:
-        cause: BaseException | None = error  # the parser wraps what a constructor raises
-        while cause is not None and not _needs_no_traceback(cause):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        text = " ".join(str(cause).split())
-        if isinstance(cause, OSError) and cause.errno in REMEDIES:
-            remedy = REMEDIES[cause.errno].format(flags=_folder_flags(), go_on=GO_ON.get())
-            text = f"{text.rstrip('.')}. {remedy}"
-        elif _is_too_large(cause):
-            text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
-        elif _is_process_lost(cause):
-            if ASKED_TO_STOP.is_set():
-                _end_by_sigterm()
-            text = (
-                "Another process of this run has ended: it printed an error, was stopped, or was killed, as for lack "
-                f"of memory. {GO_ON.get()}"
-            )
-        elif port := PORT_IN_USE.search(text):
-            text = (
-                f"Expected a free port by which the processes of this run meet, but {port[1]} is in use. Name another "
-                "before the command, such as `MASTER_PORT=29511`."
-            )
-        print(f"error: {text}", file=sys.stderr)
-        sys.exit(2)
+    cause: BaseException | None = error  # the parser wraps what a constructor raises
+    while cause is not None and not _needs_no_traceback(cause):
+        cause = cause.__cause__
+    if cause is None:
+        return
+    text = " ".join(str(cause).split())
+    if isinstance(cause, OSError) and cause.errno in REMEDIES:
+        remedy = REMEDIES[cause.errno].format(flags=_folder_flags(), go_on=SIGNALS.go_on())
+        text = f"{text.rstrip('.')}. {remedy}"
+    elif _is_too_large(cause):
+        text = f"Out of memory, or a number too large: {text or type(cause).__name__}. Lower batch or model sizes."
+    elif _is_process_lost(cause):
+        if SIGNALS.arrives():
+            _end_stopped(error)
+        text = (
+            "Another process of this run has ended: it printed an error, was stopped, or was killed, as for lack "
+            f"of memory. {SIGNALS.go_on()}"
+        )
+    elif port := PORT_IN_USE.search(text):
+        text = (
+            f"Expected a free port by which the processes of this run meet, but {port[1]} is in use. Name another "
+            "before the command, such as `MASTER_PORT=29511`."
+        )
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
-def expect_interrupt() -> None:
-    """Have Ctrl-C end this process with one line also where :func:`from_shell` does not run yet."""
-    usual = sys.excepthook
-    sys.excepthook = lambda kind, *rest: _end_by_hand() if kind is KeyboardInterrupt else usual(kind, *rest)
-
-
-def _end_by_hand() -> NoReturn:
-    print("Stopped by Ctrl-C.", file=sys.stderr)
-    sys.exit(130)
-
-
-def _end_by_sigterm() -> NoReturn:
-    from lightning.pytorch.utilities import rank_zero_info
-
-    rank_zero_info(f"Stopped by SIGTERM. {GO_ON.get()}")
-    sys.exit(143)
+def _end_stopped(error: BaseException) -> NoReturn:
+    if SIGNALS.number is None and isinstance(error, StopSignal):  # of a sweep, which has handlers of its own
+        SIGNALS.number = error.number
+    if is_rank_zero():
+        print(SIGNALS.said(), file=sys.stderr)
+    SIGNALS.leave()
+    sys.exit(128 + (SIGNALS.number or 0))
 
 
 def _folder_flags() -> str:

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from protometry.command_line.ending import expect_interrupt
+from protometry.command_line.ending import expect_signals
 from protometry.command_line.messages import write_any_text
 from protometry.command_line.parser import StrictParser
 from protometry.command_line.user_path import expand_paths
@@ -51,7 +51,7 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
         commands: by name.
         parser_class: of these commands.
     """
-    expect_interrupt()
+    expect_signals()
     write_any_text()
     arguments = sys.argv[1:]
     hints = [hint for command in commands.values() for hint in _types(command).items()]
@@ -76,7 +76,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     Args:
         commands: name of each command, and what it does.
     """
-    expect_interrupt()
+    expect_signals()
     write_any_text()
     command, *arguments = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):

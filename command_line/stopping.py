@@ -1,39 +1,39 @@
-"""How a command ends that was told to stop by SIGTERM: between two steps, on all processes of a training at once."""
+"""The signals of a command while Lightning runs: for all processes of a trainer at once."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning import Trainer
-from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose, _SignalConnector
+from torch import distributed
 
-from protometry.command_line.ending import ASKED_TO_STOP
+from protometry.command_line.stop_signals import SIGNALS
 
 
 def stop_together(trainer: Trainer) -> None:
-    """Let a trainer stop all processes when any of them is told to.
+    """Let a signal to one process of a trainer stop all of them, wherever they are, if this is a command.
 
     Lightning's own handler communicates in the middle of a step, which then hangs or aborts.
 
     Args:
         trainer: before it is used.
     """
-    signals = trainer._signal_connector = _StopSignals(trainer)
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = signals.agree  # type: ignore[method-assign]
+    if not SIGNALS.handled:
+        return
+    trainer._signal_connector = _SharedSignals(trainer)
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    if (launcher := trainer.strategy.launcher) is not None:
+        SIGNALS.launched.append(launcher.kill)
 
 
-class _StopSignals(_SignalConnector):
-    """Handlers that only remember the signal; the processes of a training agree before every batch."""
+class _SharedSignals(_SignalConnector):
+    """Leaves the handlers of the command in place, except where SLURM asks Lightning to requeue the job."""
 
-    def _sigterm_notifier_fn(self, signum: Any, frame: Any) -> None:
-        if not ASKED_TO_STOP.is_set() and (launcher := self.trainer.strategy.launcher) is not None:
-            launcher.kill(signum)
-        ASKED_TO_STOP.set()
-        self.received_sigterm = self.trainer.world_size == 1 or self.trainer.state.fn != "fit"
-
-    def agree(self) -> None:
-        """Called by the training loop of every process, before each of its batches, if there are several."""
-        if self.trainer.strategy.reduce_boolean_decision(ASKED_TO_STOP.is_set(), all=False):
-            ASKED_TO_STOP.set()
-            raise SIGTERMException
+    def register_signal_handlers(self) -> None:
+        """Called once the processes are connected."""
+        environment = self.trainer._accelerator_connector.cluster_environment
+        if isinstance(environment, SLURMEnvironment) and environment.auto_requeue and environment.requeue_signal:
+            self._original_handlers = self._get_current_signal_handlers()
+            self._register_signal(environment.requeue_signal, _HandlersCompose([self._slurm_sigusr_handler_fn]))
+        if distributed.is_initialized():
+            SIGNALS.share(distributed.distributed_c10d._get_default_store())

@@ -34,7 +34,11 @@ def demo(out: str = "protometry-demo", show: bool = True) -> Path:
     if not page.is_file():
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"Expected {folder} to be a new folder, but it holds files. Choose another `out`.")
-        _make(folder)
+        try:
+            _make(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # was new or empty
+            raise
     print(f"a whole evaluation: protometry evaluate run --ckpt_path {shown(folder / LAST)}")
     if show:
         webbrowser.open(page.resolve().as_uri())

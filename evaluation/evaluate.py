@@ -18,6 +18,7 @@ from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
 from protometry.command_line.messages import program
+from protometry.command_line.stop_signals import SIGNALS
 from protometry.command_line.user_path import shown
 from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.hardware import Hardware
@@ -151,6 +152,8 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
     if findings.no_pages:
         print(f"no pages: {findings.no_pages}")
         return
+    how = f"{program('evaluate')} report --ckpt_path {shown(checkpoint)} --evaluation {shown(folder)}"
+    SIGNALS.go_on = lambda: f"{shown(folder / METRICS)} is complete. Write its pages with `{how}`."
     try:
         with evaluation_mode(findings.explained.model):  # type: ignore[arg-type]
             pages = build_report(findings.explained, read_evaluation(folder), folder / REPORT)
@@ -159,6 +162,6 @@ def _write_pages(findings: Findings, folder: Path, checkpoint: Path) -> None:
         if error.errno is None:  # one of ours, which says what to do
             raise
         raise OSError(
-            f"Could not write the pages of the report ({error}); {folder / 'metrics.json'} is complete. Once this "
-            f"is fixed, write them with `{program('evaluate')} report --ckpt_path {checkpoint} --evaluation {folder}`."
+            f"Could not write the pages of the report ({error}); {folder / METRICS} is complete. Once this is fixed, "
+            f"write them with `{how}`."
         ) from error

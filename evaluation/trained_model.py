@@ -103,7 +103,11 @@ class TrainedModel:
         except FileNotFoundError as error:
             if "root" in self.data_changes:
                 raise
-            raise FileNotFoundError(f"{error} If the data have moved, pass `--data_root DIR`.") from error
+            raise FileNotFoundError(
+                f"{error} If the data have moved, pass `--data_root DIR`. Without them, `protometry export {self.path} "
+                "--format pt2` writes the network alone, and a model that was exported before predicts and explains "
+                "photos."
+            ) from error
         return data
 
     def explained(

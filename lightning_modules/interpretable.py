@@ -80,6 +80,11 @@ class InterpretableModule(LightningModule, ABC):
         self.hparams["phases"] = phases and plain(phases)  # checkpoints hold plain types only
         if isinstance(backbone, nn.Module):
             self.hparams["backbone"] = {"class_path": class_path_of(backbone)}
+        if not (isinstance(image_size, list | tuple) and [type(side) for side in image_size] == [int, int]):
+            raise ValueError(
+                f"Expected argument `image_size` to be the height and the width in pixels, but got {image_size!r}. "
+                "Pass two whole numbers, such as (224, 224)."
+            )
         check_at_least("num_classes", num_classes, 2)
         check_at_least("num_concepts", num_concepts, 0)
         if preset not in self.presets:

@@ -21,9 +21,9 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     try:
         part.write_bytes(content if isinstance(content, bytes) else content.encode())
         part.replace(path)
-    except OSError as error:
+    except BaseException as error:
         part.unlink(missing_ok=True)
-        if error.errno is not None:
+        if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path)  # a full disk is reported without one
         raise
 

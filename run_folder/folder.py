@@ -133,11 +133,20 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         rank_zero_info(f"The job was queued again: the training continues from {shown(newest)}, its newest checkpoint.")
         return newest
     if last.exists():
+        resume = "" if _is_released(last) else "Resume it with `--ckpt_path last`, or start"
         raise ValueError(
-            f"Expected a folder without a run, but {shown(folder)} holds one. Resume it with `--ckpt_path last`, "
-            "or start another with `--experiment NAME`."
+            f"Expected a folder without a run, but {shown(folder)} holds one. {resume or 'Start'} another with "
+            "`--experiment NAME`."
         )
     return None
+
+
+def _is_released(checkpoint: Path) -> bool:
+    """Whether it holds weights that were trained elsewhere, from which no training continues."""
+    try:
+        return "released" in read_checkpoint(checkpoint, mmap=True)
+    except ValueError:  # a damaged one, about which resuming says more
+        return False
 
 
 def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from protometry.command_line.stop_signals import is_rank_zero
+
 LOCK = ".lock"
 
 
@@ -32,7 +34,7 @@ def only_process(folder: Path) -> Iterator[None]:
     Raises:
         FolderInUseError: if another process holds the lock.
     """
-    if not _is_rank_zero():
+    if not is_rank_zero():
         yield
         return
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -45,13 +47,6 @@ def only_process(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the first that is not empty
             for place in made:
                 place.rmdir()
-
-
-def _is_rank_zero() -> bool:
-    """The rank given by the launcher, the only source before there is a ``Trainer``."""
-    ranks = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
-    of_process = next((os.environ[name] for name in ranks if name in os.environ), 0)
-    return int(of_process) == int(os.environ.get("NODE_RANK", 0)) == 0
 
 
 def _lock(folder: Path) -> IO[str]:

@@ -21,6 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from protometry.command_line.messages import counted, did_you_mean, in_words
+from protometry.command_line.stop_signals import ENDING, SIGNALS, StopSignal
 from protometry.run_folder.lock import FolderInUseError, only_process
 from protometry.sweeps.state import LOG, check_settings, last_line, read_settings, state_of
 from protometry.sweeps.sweep import Run, Sweep, read_sweep
@@ -115,18 +116,23 @@ class Interrupts:
     """Counts Ctrl-C and the signals that end a process instead of ending at once, so that trainings are ended first."""
 
     def __enter__(self) -> Self:
-        self.count = 0
-        ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-        ignored = [number for number in ending if signal.getsignal(number) == signal.SIG_IGN]  # SIGHUP by nohup
-        self.before = {number: signal.signal(number, self._add) for number in ending if number not in ignored}
+        self.count, self.last = 0, 0
+        ignored = [number for number in ENDING if signal.getsignal(number) == signal.SIG_IGN]  # SIGHUP by nohup
+        self.before = {number: signal.signal(number, self._add) for number in ENDING if number not in ignored}
         return self
+
+    def stop(self) -> None:
+        """End the command, now that its trainings have ended, if there was a signal."""
+        if self.count:
+            SIGNALS.go_on = lambda: "The same command resumes it."
+            raise StopSignal(self.last)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def _add(self, *_: object) -> None:
-        self.count += 1
+    def _add(self, number: int, *_: object) -> None:
+        self.count, self.last = self.count + 1, number
 
 
 def end(processes: Mapping[str, subprocess.Popen[bytes]], interrupts: Interrupts, quiet: bool = False) -> None:
@@ -191,8 +197,7 @@ class Work:
                         self._look()
             finally:
                 end({training.run.name: training.process for training in self.under_way}, interrupts)
-            if interrupts.count:
-                raise ValueError("Expected the sweep to end, but it was stopped. The same command resumes it.")
+            interrupts.stop()
 
     def _start_ready(self) -> None:
         for each in list(self.waiting):

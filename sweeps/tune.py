@@ -134,8 +134,7 @@ def tune(file: str, runs: str = "runs", trials: int | None = None, seed: int = 0
             while not interrupts.count and (done := sum(one.state.is_finished() for one in _trials(study))) < wanted:
                 if _try(study, tuning, fixed, interrupts):
                     print(f"{done + 1}/{wanted}  {_progress(study)}", flush=True)
-            if interrupts.count:
-                raise ValueError("Expected the tuning to end, but it was stopped. The same command resumes it.")
+            interrupts.stop()
         _end(study, tuning)
 
 

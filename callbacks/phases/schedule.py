@@ -118,7 +118,7 @@ class PhaseSchedule(Callback):
                 f"got {loop.max_epochs} (1 is the least). Pass -1, or change the plan with "
                 "`model.init_args.phases`."
             )
-        elif loop.max_epochs < plan.total_epochs:
+        elif loop.max_epochs < plan.total_epochs and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             left = [phase.name for phase in plan.phases[plan.locate(loop.max_epochs - 1)[0] + 1 :]]
             rank_zero_warn(
                 f"`max_epochs` {loop.max_epochs} ends the schedule of {plan.total_epochs} epochs early"

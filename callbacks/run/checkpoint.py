@@ -23,6 +23,7 @@ from protometry.callbacks.phases.schedule import PhaseSchedule
 from protometry.callbacks.run.training_record import training_record, unfinished_schedule
 from protometry.callbacks.run.wandb_logger import store_run
 from protometry.callbacks.trainer_parts import callbacks_of, phase_of
+from protometry.command_line.stop_signals import SIGNALS
 from protometry.metrics.suite import ENTRIES
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.layout import BEST, LAST
@@ -46,8 +47,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
-        except (OSError, RuntimeError) as error:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if not isinstance(error, OSError | RuntimeError):
+                raise
             kept = f"the earlier {target.name} is untouched" if target.exists() else f"there is no {target.name} yet"
             cause = error if isinstance(error, OSError) else error.__context__ or error  # torch says where, not why
             failure = OSError(f"Could not write the checkpoint {target} ({cause}); {kept}.")
@@ -113,8 +116,14 @@ class RunCheckpoint(Checkpoint):
             self.save(trainer, LAST)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remember that this epoch has been validated."""
+        """Remember that this epoch has been validated; from here on, no signal stops the run before it is saved."""
         self._validated = not trainer.sanity_checking
+        if self._validated and trainer.state.fn == "fit":
+            SIGNALS.hold()
+
+    def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
+        """Let signals stop the run again, as after a validation in the middle of an epoch."""
+        SIGNALS.release()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the best one first, so that the last one remembers it, and before both the rows they are about.
@@ -128,9 +137,12 @@ class RunCheckpoint(Checkpoint):
         for schedule in callbacks_of(trainer, PhaseSchedule):
             schedule.end_early(trainer, pl_module)
         self.save(trainer, LAST)
+        SIGNALS.release()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report where a schedule was cut short."""
+        """Report where a schedule was cut short, if there is a checkpoint to continue from."""
+        if not (Path(trainer.default_root_dir) / LAST).exists():
+            return
         if note := unfinished_schedule(training_record(trainer, pl_module, self._earlier)):
             more = f" and a larger `trainer.{limit}`" if (limit := _reached_limit(trainer)) else ""
             go_on = f"Continue with `--ckpt_path last`{more}"

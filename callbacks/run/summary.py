@@ -17,6 +17,7 @@ from rich.table import Table
 from torch import nn
 
 from protometry.callbacks.run.checkpoint import RunCheckpoint
+from protometry.callbacks.run.csv_logger import RunCSVLogger
 from protometry.callbacks.run.progress import ACCURACY, printed
 from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.training_record import projected
@@ -30,7 +31,6 @@ from protometry.run_folder.lock import LOCK
 from protometry.run_folder.trusted_classes import foreign_packages
 
 PLAIN_WIDTH = 120  # of a file: there is room for whole names
-LEFT_BEHIND = "checkpoints/ metrics.csv training.png explanations/"
 
 
 class RunSummary(Callback):
@@ -174,10 +174,19 @@ def _actions(phase: Phase) -> str:
 
 
 def _places(trainer: Trainer, plan: PhasePlan) -> list[str]:
-    """Where everything will lie."""
+    """Where everything that is written will lie."""
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return ["run folder  none: a trial run writes no files", ""]
     actions = [action for phase in plan.phases for action in (*phase.on_enter, *phase.on_exit)]
-    prototypes = " prototypes/" if any(action.startswith("project") for action in actions) else ""
-    lines = [f"run folder  {escape(shown(trainer.default_root_dir))}", f"            {LEFT_BEHIND}{prototypes}"]
+    written = {
+        "checkpoints/": callback_of(trainer, RunCheckpoint),
+        "metrics.csv": any(isinstance(logger, RunCSVLogger) for logger in trainer.loggers),
+        "training.png": True,
+        "explanations/": True,
+        "prototypes/": any(action.startswith("project") for action in actions),
+    }
+    lines = [f"run folder  {escape(shown(trainer.default_root_dir))}"]
+    lines += [f"            {' '.join(name for name, there in written.items() if there)}"]
     if not _validates(trainer):
         lines.append("validation  none: curves show training alone, and the checkpoint to evaluate is the last one")
     elif (checkpoint := callback_of(trainer, RunCheckpoint)) and (among := _chosen_among(plan)):

@@ -7,7 +7,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from uvicorn.server import HANDLED_SIGNALS
+
 from protometry.command_line.serving import listening, server_of
+from protometry.command_line.stop_signals import ENDING, StopSignal
 from protometry.studies.bundle import load_bundle
 from protometry.studies.server.app import make_app
 from protometry.studies.store import open_store
@@ -54,14 +57,19 @@ def command(
 
 @contextlib.contextmanager
 def _until_ended() -> Iterator[None]:
-    """Go on after the block on SIGTERM and Ctrl-C, so that the database is closed."""
+    """Go on after the block on any signal that ends a command, so that the database is closed."""
 
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
+    def end(number: int, *_: object) -> None:
+        if number not in HANDLED_SIGNALS:  # which the server turns into an orderly end, and sends again
+            signal.raise_signal(signal.SIGTERM)
+            return
+        raise StopSignal(number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    ending = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in ending}
     try:
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(StopSignal):
             yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

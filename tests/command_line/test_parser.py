@@ -124,7 +124,7 @@ def test_the_remedy_names_flags_of_the_command(words, said, monkeypatch, capsys)
     assert capsys.readouterr().err.endswith(said)
 
 
-@pytest.mark.parametrize("call", ["from_shell(stop)", "expect_interrupt() or stop()"])
+@pytest.mark.parametrize("call", ["from_shell(stop)", "expect_signals() or stop()"])
 def test_an_interrupt_takes_one_line(call):
     code = [
         "import signal; from protometry.command_line.ending import *",
@@ -134,7 +134,7 @@ def test_an_interrupt_takes_one_line(call):
     result = subprocess.run(
         [sys.executable, "-c", "\n".join([*code, call])], capture_output=True, text=True, check=False
     )
-    assert (result.returncode, result.stderr) == (130, "Stopped by Ctrl-C.\n")
+    assert (result.returncode, result.stderr) == (130, "Stopped by Ctrl-C. Run the command again.\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -5,11 +5,9 @@ import re
 import shlex
 import signal
 import time
-from unittest import mock
 
 import pytest
 from lightning import Callback
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from protometry.callbacks import RunCheckpoint
 from protometry.command_line.ending import from_shell
@@ -191,12 +189,12 @@ def test_killed_in_every_phase_with_two_workers(tmp_path, finished_run):
     assert_same_run(folder, finished_run)
 
 
-def test_sigterm_during_the_evaluation_names_a_command_that_evaluates(run_copy, monkeypatch, caplog, capsys):
-    monkeypatch.setattr(train, "after_fit", mock.Mock(side_effect=SIGTERMException))
+def test_sigterm_during_the_evaluation_names_a_command_that_evaluates(run_copy, monkeypatch, capsys):
+    monkeypatch.setattr(train, "after_fit", lambda _: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(SystemExit) as end:
         from_shell(lambda: fit(run_copy, "--test_after_fit=true", "--ckpt_path=last"))
     assert end.value.code == 143
-    said = re.search(r"The training is finished. Evaluate it with `python evaluate.py (.*)`", caplog.text)
+    said = re.search(r"The training is finished. Evaluate it with `python evaluate.py (.*)`", capsys.readouterr().err)
     evaluate.main([*shlex.split(said[1]), "--limit=8", "--suite=general", "--trainer.accelerator=cpu"])
     assert (run_copy / "evaluation" / "metrics.json").is_file()
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import warnings
 from unittest import mock
 
 import pytest
@@ -193,9 +194,12 @@ def test_null_means_the_same_in_flags_files_and_python_at_every_depth(tmp_path):
         ProtoPNet(num_classes=4, image_size=(32, 32), phases=said)
 
 
-def test_a_trial_run_leaves_nothing_in_the_way(tmp_path):
-    fit(tmp_path / "run", "--trainer.fast_dev_run=true", drawn=True)
+def test_a_trial_run_leaves_nothing_in_the_way_and_names_nothing_of_it(tmp_path, capsys):
+    with warnings.catch_warnings(record=True) as warned:
+        fit(tmp_path / "run", "--trainer.fast_dev_run=true", drawn=True)
     assert contents(tmp_path) == {}
+    said = capsys.readouterr().out + "".join(str(warning.message) for warning in warned)
+    assert [name for name in ("checkpoints/", "best.ckpt", "--ckpt_path", "Pass -1") if name in said] == []
     fit(tmp_path / "run", "--trainer.max_epochs=1")
 
 

@@ -80,6 +80,7 @@ def test_data_of_the_other_task_is_refused_before_work_starts(how, monkeypatch):
     ({"epoch_scale": 0.0}, "Expected argument `epoch_scale` to be above 0 and finite, but got 0.0"),
     ({"epoch_scale": -1.0}, "Expected argument `epoch_scale` to be above 0 and finite, but got -1.0"),
     ({"epoch_scale": float("nan")}, "Expected argument `epoch_scale` to be above 0 and finite, but got nan"),
+    ({"image_size": 64}, r"Expected argument `image_size` to be the height and the width in pixels, but got 64"),
     ({"image_size": (4, 4)}, r"Expected argument `image_size` to leave at least one latent cell, but got \(4, 4\)"),
     ({"task": "multi"}, r"`task` of \w+ to be one of \('multiclass', 'multilabel'\), but got 'multi'"),
     ({"task": "multilabel", "class_weights": True}, "Expected argument `class_weights` to be false with .*multilabel"),

@@ -96,6 +96,7 @@ class FakeTrainer:
         self.saved, self.callback_metrics, self.callbacks, self.loggers = [], {}, [], []
         self.global_step = self.current_epoch = 0
         self.fast_dev_run = self.sanity_checking = False
+        self.state = SimpleNamespace(fn="fit")
         self._logger_connector = mock.Mock()
         self.fit_loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
         vars(self).update(changes)
