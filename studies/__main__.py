@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from protometry.command_line.ending import from_shell
 from protometry.command_line.messages import write_any_text
 from protometry.command_line.parser import StrictParser
 
@@ -67,4 +68,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from_shell(lambda: sys.exit(main()))

@@ -6,6 +6,9 @@ import runpy
 import sys
 from pathlib import Path
 
+from protometry.command_line.ending import expect_signals
+from protometry.command_line.stop_signals import SIGNALS
+
 ROOT = Path(__file__).resolve().parents[1]  # of the package
 COMMANDS = {
     "demo": ("look at a trained model, without a training", "protometry.evaluation.demo"),
@@ -35,8 +38,12 @@ def main() -> None:
         known = ", ".join(COMMANDS)
         print(f"error: Expected one of the commands {known}, but got {command!r}.", file=sys.stderr)
         sys.exit(2)
+    expect_signals()
     sys.argv[1:] = map(config_of_ours, arguments)
-    runpy.run_module(COMMANDS[command][1], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(COMMANDS[command][1], run_name="__main__", alter_sys=True)
+    finally:
+        SIGNALS.rest()
 
 
 def config_of_ours(argument: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -60,6 +61,16 @@ class Score(Callback):
 
     def on_validation_end(self, trainer, pl_module):
         trainer.callback_metrics["score"] = torch.tensor(float(trainer.global_rank))
+
+
+class Apart(Callback):
+    """One process waits for the other, in a call that no handler of Python interrupts."""
+
+    def on_train_batch_start(self, trainer, *args):
+        print("apart", flush=True)
+        if trainer.is_global_zero:
+            time.sleep(60)
+        trainer.strategy.barrier()
 
 
 STOP = [
@@ -149,7 +160,11 @@ def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_sigterm_to_one_process_stops_both(rank, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("moment", "callback"),
+    [("phase warm 1/1", SLOWLY), ("apart", "--trainer.callbacks+=tests.ddp.test_training.Apart")],
+)
+def test_sigterm_to_one_process_stops_both(rank, moment, callback, tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
@@ -157,8 +172,8 @@ def test_sigterm_to_one_process_stops_both(rank, tmp_path, monkeypatch):
     processes = []
     for each in (0, 1):
         with as_launched(each, 2):
-            processes.append(start(*fit_args(tmp_path / "run", *TWO, SLOWLY), stderr=subprocess.STDOUT))
-    assert any("phase warm 1/1" in line for line in processes[0].stdout)
+            processes.append(start(*fit_args(tmp_path / "run", *TWO, callback), stderr=subprocess.STDOUT))
+    assert any(moment in line for line in processes[0].stdout)
     processes[rank].send_signal(signal.SIGTERM)
     said, _ = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [143, 143]
