@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightning import Trainer
-from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose, _SignalConnector
 from torch import distributed
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from protometry.command_line.first_look import is_model_folder
 from protometry.command_line.messages import program
+from protometry.command_line.user_path import shown
 from protometry.datamodules import load_datamodule
 from protometry.evaluation.exported_model import data_of, explained_of
 from protometry.explanations import Explainer
@@ -101,12 +102,10 @@ class TrainedModel:
         try:
             _ = data.num_classes  # which reads folders and tables
         except FileNotFoundError as error:
-            if "root" in self.data_changes:
-                raise
+            moved = "" if "root" in self.data_changes else " If the data have moved, pass `--data_root DIR`."
             raise FileNotFoundError(
-                f"{error} If the data have moved, pass `--data_root DIR`. Without them, `protometry export {self.path} "
-                "--format pt2` writes the network alone, and a model that was exported before predicts and explains "
-                "photos."
+                f"{error}{moved} Without them, `protometry export {shown(self.path)} --format pt2` writes the network "
+                "alone, and a model that was exported before predicts and explains photos."
             ) from error
         return data
 

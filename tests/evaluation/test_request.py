@@ -69,3 +69,18 @@ def test_the_command_has_the_defaults_of_the_engine():
     shared = (command.keys() & engine.keys()) - {"suite"}
     assert shared == {"attacked", "explainer", "interface", "memory_budget", "seed", "top_k", "variant"}
     assert all(command[name].default == engine[name].default for name in shared)
+
+
+class Gone:
+    @property
+    def num_classes(self):
+        raise FileNotFoundError("Expected argument `root` to be a folder, but there is none at photos.")
+
+
+@pytest.mark.parametrize("changes", [{}, {"root": "photos"}])
+def test_without_its_data_a_checkpoint_names_what_needs_none(changes, monkeypatch):
+    monkeypatch.setattr("protometry.evaluation.trained_model.load_datamodule", lambda *args, **options: Gone())
+    with pytest.raises(FileNotFoundError, match="none at photos") as error:
+        TrainedModel(Path("run/last.ckpt"), changes).data()
+    assert ("`--data_root DIR`" in str(error.value)) == (not changes)
+    assert "`protometry export run/last.ckpt --format pt2`" in str(error.value)

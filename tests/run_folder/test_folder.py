@@ -23,6 +23,13 @@ from tests.empty_checkpoint import EMPTY
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("content", "advice"), [({}, "Resume it with .*, or start"), ({"released": {}}, "one. Start")])
+def test_weights_trained_elsewhere_are_not_to_be_resumed(content, advice, run, monkeypatch):
+    monkeypatch.setattr("protometry.run_folder.folder.read_checkpoint", lambda *args, **options: content)
+    with pytest.raises(ValueError, match=f"{advice} another with `--experiment NAME`"):
+        resume_path(run("checkpoints/last.ckpt"), None)
+
+
 @pytest.mark.parametrize(
     ("model", "data", "fold", "seed", "name"),
     [

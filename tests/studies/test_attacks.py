@@ -191,7 +191,8 @@ def test_who_declines_is_led_back(site):
     assert site.who().status == "declined"
 
 
-def test_sigterm_leaves_all_answers_in_one_file(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])  # the latter is none of the server's own
+def test_a_signal_leaves_all_answers_in_one_file(number, tmp_path):
     """The address is one of the sixth version."""
     make_bundle(tmp_path / "study")
     arguments = ["serve", str(tmp_path / "study"), "--port", "0", "--host", "::1"]
@@ -200,7 +201,7 @@ def test_sigterm_leaves_all_answers_in_one_file(tmp_path):
         try:
             url = re.search(r"http://\[::1\]:\S+", server.stdout.readline())[0]
             assert httpx.post(f"{url}join", headers=FORM).status_code == 303
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(number)
             assert server.wait(20) == 0
         finally:
             server.kill()
