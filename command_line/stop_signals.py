@@ -69,6 +69,7 @@ class Signals:
         self.launched: list[Callable[[Any], None]] = []
         self._store: Store | None = None
         self._raised = self._held = False
+        self._released = 0.0
 
     @property
     def handled(self) -> bool:
@@ -109,7 +110,7 @@ class Signals:
         Raises:
             StopSignal: if there was a signal meanwhile.
         """
-        self._held = False
+        self._held, self._released = False, time.monotonic()
         if self.number is not None:
             self._raise(self.number, None)
 
@@ -158,7 +159,8 @@ class Signals:
                     self._tell(number)
                 elif now - arrived > AT_ONCE:
                     self._end()
-            if arrived is not None and now - arrived > (SECONDS_TO_SAVE if self._held else SECONDS_TO_STOP):
+            left = SECONDS_TO_SAVE if self._held else SECONDS_TO_STOP
+            if arrived is not None and now - max(arrived, self._released) > left:
                 self._end()
 
     def _tell(self, number: int) -> None:

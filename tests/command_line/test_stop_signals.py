@@ -45,8 +45,12 @@ def with_workers():
 def held():
     stop_signals.SIGNALS.hold()
     signal.raise_signal(number)
+    time.sleep(0.5)
     print("saved")
-    stop_signals.SIGNALS.release()
+    try:
+        stop_signals.SIGNALS.release()
+    finally:
+        print("tidied up")
 """
 
 
@@ -70,7 +74,7 @@ def test_a_signal_takes_one_line(number):
         ("twice()", ""),
         ("with_workers()", ""),
         ("(id(Deaf()), time.sleep(60))", ""),  # what is raised there is lost
-        ("held()", "saved\n"),
+        ("held()", "saved\ntidied up\n"),
     ],
 )
 def test_nothing_keeps_a_command_from_ending(command, output):
