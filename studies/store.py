@@ -138,7 +138,8 @@ class Store:
     def close(self) -> None:
         """Close the database, with all answers in its one file."""
         self._empty_log()
-        self._connection.close()
+        with self._lock:  # or SQLite crashes where a thread of the server is still writing, as after a signal
+            self._connection.close()
 
     def _keyed(self, text: str) -> str:
         return hmac.new(self.secret.encode(), text.encode(), "sha256").hexdigest()

@@ -12,7 +12,7 @@ import pytest
 from protometry.command_line.ending import from_shell
 from protometry.evaluation.__main__ import main as export
 from protometry.scripts import evaluate
-from tests.tiny_runs import fit, last, run_evaluation
+from tests.tiny_runs import STEPS_PER_EPOCH, fit, last, run_evaluation
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_a_training(moment, number, resumes, tmp_path):
     assert line.endswith("with `--ckpt_path last`." if resumes else "Run the command again.")
     assert in_the_way(tmp_path) == []
     if "epoch_end" in moment:
-        assert last(folder)["epoch"] == 1  # which was validated, and is not trained again
+        assert last(folder)["global_step"] == STEPS_PER_EPOCH  # which was validated, and is not trained again
     fit(folder, *more, *(["--ckpt_path=last"] if resumes else []))
 
 
