@@ -66,11 +66,11 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
     return model.eval()
 
 
-class _Bounded(TorchDispatchMode):
+class _Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """Refuses to make tensors that are far larger than all stored ones, before they take memory and time."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         stored = sum(value.numel() for value in state.values() if isinstance(value, Tensor))
         self.most = max(_TIMES * stored, _FEWEST)
 

@@ -96,9 +96,9 @@ def _control(entry: Mapping[str, Any]) -> tuple[str, Lift | None]:
     The interval of the value says nothing of the difference, since the control varies with the same images or concepts.
     """
     for name, lift in entry.items():
-        bounds = entry.get(f"{name}_low"), entry.get(f"{name}_high")
-        if name.startswith("lift_over_") and None not in (lift, *bounds):
-            return name.removeprefix("lift_over_"), (lift, bounds[0], bounds[1])
+        low, high = entry.get(f"{name}_low"), entry.get(f"{name}_high")
+        if name.startswith("lift_over_") and lift is not None and low is not None and high is not None:
+            return name.removeprefix("lift_over_"), (lift, low, high)
     return "", None
 
 

@@ -84,7 +84,8 @@ def metric_results(people: list[Person], columns: Columns) -> dict[str, Result]:
         values = np.array([by_image[one.key.image] for cell in cells for one in cell], dtype=np.float64)
         known = np.isfinite(values)
         for name, answers in given.items():
-            person, image, answer = (part[known] for part in flat(cells, answers))
+            people_of, images_of, answers_of = flat(cells, answers)
+            person, image, answer = people_of[known], images_of[known], answers_of[known]
             few = [
                 f"fewer than {FEWEST} {what} with a value"
                 for what, names in (("participants", person), ("images", image))
