@@ -15,7 +15,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -153,7 +154,7 @@ class Signals:
             now = time.monotonic()
             for number in numbers:
                 if number not in self._before or signal.getsignal(number) != self._raise:
-                    continue  # of a child process, or handled by a sweep or a server
+                    continue  # of a child process, or handled by Lightning
                 if arrived is None:
                     arrived, self.number = now, number
                     self._tell(number)
@@ -193,6 +194,24 @@ class Signals:
 
 
 SIGNALS = Signals()
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Let signals that are not ignored mean something else in a block, of which :data:`SIGNALS` learns nothing.
+
+    Args:
+        handler: as for ``signal.signal``.
+    """
+    handled = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    woken = signal.set_wakeup_fd(-1)
+    before = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
 
 
 def is_rank_zero() -> bool:

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from protometry.command_line.messages import counted, did_you_mean, in_words
-from protometry.command_line.stop_signals import ENDING, SIGNALS, StopSignal
+from protometry.command_line.stop_signals import SIGNALS, StopSignal, handled_by
 from protometry.run_folder.lock import FolderInUseError, only_process
 from protometry.sweeps.state import LOG, check_settings, last_line, read_settings, state_of
 from protometry.sweeps.sweep import Run, Sweep, read_sweep
@@ -117,8 +117,8 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         self.count, self.last = 0, 0
-        ignored = [number for number in ENDING if signal.getsignal(number) == signal.SIG_IGN]  # SIGHUP by nohup
-        self.before = {number: signal.signal(number, self._add) for number in ENDING if number not in ignored}
+        self._handled = handled_by(self._add)
+        self._handled.__enter__()
         return self
 
     def stop(self) -> None:
@@ -128,8 +128,7 @@ class Interrupts:
             raise StopSignal(self.last)
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+        self._handled.__exit__(None, None, None)
 
     def _add(self, number: int, *_: object) -> None:
         self.count, self.last = self.count + 1, number

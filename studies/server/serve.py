@@ -10,7 +10,7 @@ from pathlib import Path
 from uvicorn.server import HANDLED_SIGNALS
 
 from protometry.command_line.serving import listening, server_of
-from protometry.command_line.stop_signals import ENDING, StopSignal
+from protometry.command_line.stop_signals import StopSignal, handled_by
 from protometry.studies.bundle import load_bundle
 from protometry.studies.server.app import make_app
 from protometry.studies.store import open_store
@@ -65,11 +65,5 @@ def _until_ended() -> Iterator[None]:
             return
         raise StopSignal(number)
 
-    ending = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in ending}
-    try:
-        with contextlib.suppress(StopSignal):
-            yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with contextlib.suppress(StopSignal), handled_by(end):
+        yield
