@@ -100,6 +100,7 @@ class Signals:
             self._own_end.shutdown(socket.SHUT_RDWR)  # ends the thread
             self._own_end.close()
         self._before = {}
+        self._begin()
 
     def hold(self) -> None:
         """Put a stop off until :meth:`release`, for a result that took long and is about to be written."""
@@ -146,7 +147,7 @@ class Signals:
             waiting = self._store is None and arrived is None
             ready, *_ = select.select([arrivals], [], [], None if waiting else SECONDS_BETWEEN_LOOKS)
             numbers = list(arrivals.recv(64)) if ready else []
-            if ready and not numbers:
+            if (ready and not numbers) or arrivals is not self._arrivals:  # at rest, or of another command by now
                 return
             told = None if arrived else self._told()
             if told:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from lightning import LightningDataModule
-from torch import distributed
 
 from protometry.command_line.processes import gathered
 from protometry.datamodules.arguments import check_no_file
@@ -258,8 +257,6 @@ class ImageDataModule(LightningDataModule, ABC):
         Raises:
             ValueError: on all processes, with the fingerprints of their data by rank.
         """
-        if not distributed.is_initialized():
-            return
         there = [split for split in splits if split != "val" or self.has_validation]
         fingerprints = gathered(self.fingerprint_of(*there))
         if len(set(fingerprints)) > 1:

@@ -171,7 +171,7 @@ class ClassTables:
         binary, strength = self.class_concepts_binary, self.class_concepts
         if binary is None or strength is None or not strength.isnan().any():
             return binary
-        return binary.float().masked_fill(strength.isnan(), torch.nan)
+        return binary.float().masked_fill(strength.isnan().to(binary.device), torch.nan)
 
     @property
     def concept_to_group(self) -> Tensor:

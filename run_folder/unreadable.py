@@ -23,5 +23,5 @@ def why_unreadable(file: Path, error: Exception) -> str:
     if isinstance(error, UnpicklingError):
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         return f"it holds objects of {found[1]}, whose code would run" if found else "it is damaged or of another kind"
-    reason = str(error).strip().split("\n")[0]
-    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    return f"KeyError: {reason}" if isinstance(error, KeyError) else reason  # a key alone says nothing

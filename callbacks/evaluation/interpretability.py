@@ -13,6 +13,7 @@ from typing import Any, Literal, cast, get_args
 from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from torch import distributed
 
 from protometry.callbacks.evaluation.concept_directions import concept_directions
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation, EvaluationPass, attacks, whole_split
@@ -312,7 +313,8 @@ class Interpretability(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the metrics of the suite."""
         split = datamodule_of(trainer).loading.split
-        datamodule_of(trainer).check_processes(split)
+        if distributed.is_initialized():
+            datamodule_of(trainer).check_processes(split)
         self._start(trainer, pl_module, split, self.suite)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:

@@ -17,7 +17,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
-from torch import Tensor
+from torch import Tensor, distributed
 
 from protometry.callbacks.phases.concepts import fit_concepts
 from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
@@ -125,7 +125,7 @@ class PhaseSchedule(Callback):
                 + (f", without the phases {', '.join(left)}" if left else "")
                 + ". Pass -1 for all of it."
             )
-        if trainer.world_size > 1:
+        if distributed.is_initialized():
             datamodule_of(trainer).check_processes("projection", "val")
         self._module, self._trainer = module, trainer
         module.enter_phase(self.index)

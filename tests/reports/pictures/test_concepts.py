@@ -10,6 +10,7 @@ from PIL.ImageColor import getrgb
 from protometry.datamodules.sample import ClassTables
 from protometry.explanations.views import GAP
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.geometry import Geometry
 from protometry.reports.pictures import concepts
 from protometry.reports.pictures.concepts import LINE, TILE, concept_pictures, importance_histograms
 from protometry.reports.pictures.family import Evaluated
@@ -43,6 +44,9 @@ def model(images):
     maps[:, 2, 5:, 5:], maps[:, 0, :3, :3] = 1, 1
     scores = torch.tensor([[1.0, 9.0, 2.0]]).repeat(len(images), 1)
     return ModelOutput(torch.tensor([[0.0, 1.0]]).repeat(len(images), 1), scores, maps)
+
+
+model.geometry = Geometry((8, 8), (8, 8), 1, 1, 0.5)
 
 
 def evaluation(dataset, named):

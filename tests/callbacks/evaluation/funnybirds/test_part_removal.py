@@ -20,6 +20,7 @@ from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
 from protometry.lightning_modules import ProtoPNet
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
+from protometry.lightning_modules.geometry import Geometry
 from protometry.metrics.facts import Facts
 from protometry.metrics.functional import part_thresholds, target_pairs
 from tests.engine_runs import run_engine
@@ -106,6 +107,8 @@ def matches(images):
 
 class PartReader(nn.Module):
     """The logit of a class is the sum of the strengths of its parts; background counts for nothing."""
+
+    geometry = Geometry((SIZE, SIZE), (1, 1), SIZE, SIZE, SIZE / 2)
 
     device = torch.device("cpu")
 
