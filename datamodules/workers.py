@@ -73,7 +73,7 @@ def _in_words() -> Iterator[None]:
         if NO_ROOM.search(text) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
             raise RuntimeError(
                 "Expected room for the batches of loader workers in /dev/shm, but it is full. Pass "
-                f"{NO_WORKERS}, lower `--data.batch_size`, or enlarge it, such as with docker's `--shm-size 2g`."
+                f"{NO_WORKERS}, lower `--data.batch_size`, or enlarge it, such as with docker run --shm-size 2g."
             ) from error
         if TOO_MANY_FILES.search(text):
             raise RuntimeError(

@@ -60,7 +60,7 @@ class UnitMaps:
         if (free := shutil.disk_usage(self.folder).free) < wanted:
             raise OSError(
                 f"Expected {wanted / 2**30:.3g} GiB on the disk of {self.folder} for the maps of {count} units on "
-                f"{len(keys)} images, but {free / 2**30:.3g} GiB are free. Leave `--maps` out, or set `--limit`."
+                f"{len(keys)} images, but {free / 2**30:.3g} GiB are free. Free some, or evaluate fewer images."
             )
         if _first_process():
             remove_maps(self.folder)
@@ -116,8 +116,9 @@ def unit_maps(engine: Any, folder: Path | None) -> Iterator[UnitMaps | None]:
     try:
         yield engine.maps
     finally:
-        for part in [] if folder is None else [folder / f"{name}.npy.part" for name in ARRAYS]:
-            part.unlink(missing_ok=True)
+        if folder is not None and _first_process():  # which others do not wait for
+            for name in ARRAYS:
+                (folder / f"{name}.npy.part").unlink(missing_ok=True)
 
 
 def _first_process() -> bool:

@@ -374,7 +374,7 @@ def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, mo
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: [", "to be a yaml file as in configs/data, but while parsing"),
+        ("data: [", "to be a yaml file, but while parsing"),
         ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
         (
             "data: {class_path: protometry.datamodules.Nope}",

@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sys
+from functools import partial
 from pydoc import locate
 
 import pytest
@@ -16,7 +17,7 @@ from tests.tiny_runs import STEPS_PER_EPOCH, fit, last, run_evaluation
 
 pytestmark = pytest.mark.slow
 
-FORK = multiprocessing.get_context("fork")  # a process that has imported everything
+CLEAN = multiprocessing.get_context("forkserver")  # a fork of ours might inherit threads of autograd
 
 
 def stopped(moment, number, said, command):
@@ -29,6 +30,7 @@ def stopped(moment, number, said, command):
         return usual(*args, **options)
 
     setattr(locate(holder), name, stop)
+    signal.signal(number, signal.SIG_DFL)  # whatever the tests run under, such as nohup
     with said.open("a") as sys.stdout, said.open("a") as sys.stderr:
         from_shell(command)
 
@@ -36,7 +38,7 @@ def stopped(moment, number, said, command):
 def end(tmp_path, moment, number, command):
     """The exit status of a command, and the last line that it says."""
     said = tmp_path / "said.txt"
-    process = FORK.Process(target=stopped, args=(moment, number, said, command))
+    process = CLEAN.Process(target=stopped, args=(moment, number, said, command))
     process.start()
     process.join(60)
     return process.exitcode, said.read_text().strip().splitlines()[-1]
@@ -59,7 +61,7 @@ def in_the_way(folder):
 )
 def test_a_training(moment, number, resumes, tmp_path):
     folder, more = tmp_path / "runs" / "run", [f"--data.cache={tmp_path / 'cache'}"]
-    code, line = end(tmp_path, moment, number, lambda: fit(folder, *more))
+    code, line = end(tmp_path, moment, number, partial(fit, folder, *more))
     assert code == 128 + number
     assert line.endswith("with `--ckpt_path last`." if resumes else "Run the command again.")
     assert in_the_way(tmp_path) == []
@@ -78,7 +80,7 @@ def test_a_training(moment, number, resumes, tmp_path):
 )
 def test_an_evaluation(moment, number, tmp_path, run_copy):
     call = ("--report", "true", "--suite", "general,compactness", "--overwrite", "true")
-    code, line = end(tmp_path, moment, number, lambda: run_evaluation(run_copy, *call))
+    code, line = end(tmp_path, moment, number, partial(run_evaluation, run_copy, *call))
     assert code == 128 + number
     assert in_the_way(run_copy) == []
     if "site" in moment:
@@ -92,7 +94,7 @@ def test_an_evaluation(moment, number, tmp_path, run_copy):
 def test_an_export(tmp_path, run_copy):
     call = [str(run_copy), "--out", str(tmp_path / "model"), "--allow_classes", "tests"]
     moment = "protometry.evaluation.exported_model.write_exported"
-    ended = end(tmp_path, moment, signal.SIGTERM, lambda: export(call))
+    ended = end(tmp_path, moment, signal.SIGTERM, partial(export, call))
     assert ended == (143, "Stopped by SIGTERM. Run the command again.")
     assert [path.name for path in tmp_path.iterdir() if "model" in path.name] == []
     export(call)
