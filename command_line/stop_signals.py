@@ -199,7 +199,7 @@ SIGNALS = Signals()
 
 @contextmanager
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Let signals that are not ignored mean something else in a block, of which :data:`SIGNALS` learns nothing.
+    """Let signals that are not ignored mean something else in a block, without telling :data:`SIGNALS`.
 
     Args:
         handler: as for ``signal.signal``.

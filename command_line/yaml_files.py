@@ -42,7 +42,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _check(text: str) -> None:
-    """Refuse keys that occur twice, of which the parser would silently take the last, and what cannot be read in time.
+    """Refuse keys that occur twice, where the parser would silently take the last, and what cannot be read in time.
 
     Raises:
         ValueError: see above; for anchors that hold themselves, too many levels, or too many values.

@@ -29,7 +29,7 @@ class Scan:
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
         context: what the head reads of the images besides their scores, or None.
-        unknown: labels of which nobody knows whether the image has them, of each image; empty if all are known.
+        unknown: labels that each image may or may not have; empty if all are known.
     """
 
     sample_ids: list[str]

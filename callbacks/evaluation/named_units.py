@@ -65,7 +65,7 @@ def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_bu
 
 
 def _shares(datamodule: Any, device: torch.device) -> Tensor:
-    """``(L,)`` float64, of the training images of which a concept is known those that have it, over all processes."""
+    """``(L,)`` float64, the share of training images with each concept, among those that say so, over all processes."""
     if datamodule.capabilities("projection").concepts_image is not True:  # every image has the concepts of its class
         rows = torch.as_tensor(datamodule.dataset("projection").labels)
         shares: Tensor = datamodule.tables.class_truth[rows].double().nanmean(dim=0)

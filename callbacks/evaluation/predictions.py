@@ -15,7 +15,7 @@ class Prediction:
         label: the classes of the image, one unless the data are multilabel, in ascending order; None if unknown.
         classes: the predicted ones, none where the model abstains; any number, in ascending order, if multilabel.
         probabilities: of ``classes``.
-        unknown: labels of which nobody knows whether the image has them.
+        unknown: labels that the image may or may not have.
 
     Example:
         >>> Prediction(label=(2,), classes=(), probabilities=()).correct

@@ -125,7 +125,7 @@ class AnnotatedDataset(AttributedDataset):
             batch["concept_certainty"] = torch.from_numpy(self.own.certainty[rows])
 
     def unknown(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """``(n, L)``, which concepts of which photos are unknown."""
+        """``(n, L)``, whether a concept of a photo is unknown."""
         batch = Batch(label=torch.from_numpy(self.table.labels[rows]))  # type: ignore[typeddict-item]
         self.add_concepts(batch, rows)
         certainty = batch.get("concept_certainty", torch.ones(len(rows), 0))
@@ -154,7 +154,7 @@ class AnnotatedDataset(AttributedDataset):
         )
         by_class: bool | str = self.tables.class_concepts is not None or "no attributes of classes"
         certainties = self.certainties(self.own is not None)
-        if self.label_names:  # each of which a photo has or has not
+        if self.label_names:
             certainties.pop("label_certainty", None)
         return replace(
             flags,
