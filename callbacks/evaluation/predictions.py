@@ -51,7 +51,7 @@ def as_predictions(labels: Tensor, predicted: Tensor, probabilities: Tensor) -> 
     Example:
         >>> import torch
         >>> as_predictions(torch.tensor([1]), torch.tensor([0]), torch.tensor([0.75]))
-        [Prediction(label=(1,), classes=(0,), probabilities=(0.75,))]
+        [Prediction(label=(1,), classes=(0,), probabilities=(0.75,), unknown=())]
     """
     predictions = []
     for label, classes, values in zip(labels.cpu(), predicted.cpu(), probabilities.cpu(), strict=True):

@@ -93,7 +93,7 @@ def delimiter_of(text: str) -> str:
     r"""What separates the cells of a table: what its first line has most of, a comma where there is none.
 
     Example:
-        >>> delimiter_of("class;red, dark\nwren;1"), delimiter_of("class")
+        >>> delimiter_of("class;red, dark;big\nwren;1;0"), delimiter_of("class")
         (';', ',')
     """
     return max(",;\t", key=text.partition("\n")[0].count)
