@@ -143,14 +143,14 @@ class Signals:
     def _watch(self, arrivals: socket.socket) -> None:
         """The other thread: it learns of signals at once, whatever the main thread is doing."""
         arrived: float | None = None
+        told: int | None = None
         while True:
             waiting = self._store is None and arrived is None
             ready, *_ = select.select([arrivals], [], [], None if waiting else SECONDS_BETWEEN_LOOKS)
             numbers = list(arrivals.recv(64)) if ready else []
             if (ready and not numbers) or arrivals is not self._arrivals:  # at rest, or of another command by now
                 return
-            told = None if arrived else self._told()
-            if told:
+            if arrived is None and told is None and (told := self._told()):  # once: its handler may be gone by then
                 signal.pthread_kill(threading.main_thread().ident or 0, told)
             now = time.monotonic()
             for number in numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.ddp_pool import DdpPool
 from tests.funnybirds_tree import make_funnybirds
 
 torch.set_num_threads(1)  # tests run side by side, one process per core
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and commands then do not listen to
 
 
 @pytest.fixture(scope="session")
