@@ -182,8 +182,8 @@ class Misalignment(View):
 class Intervention(View):
     """The clean image with concepts corrected group by group, one more per step (Koh et al. 2020).
 
-    A concept that is unknown of an image is not corrected: the step changes nothing else, and an image of which none is
-    known has no logits after a correction (NaN). An image without corrected concepts keeps its logits, bit for bit.
+    An unknown concept of an image is not corrected: the step changes nothing else. An image without any known concept
+    has no logits after a correction (NaN). An image without corrected concepts keeps its logits, bit for bit.
     """
 
     def __init__(self, clean: Clean, how: Correction) -> None:

@@ -40,7 +40,7 @@ def stamp(path: Path) -> tuple[str | int, ...]:
 
 
 def recall(path: Path) -> bytes | None:
-    """The content of a cache file, or None if there is none that can be read, of this user and as it was written."""
+    """The content of a cache file; None if it is missing, unreadable, damaged or another user's."""
     try:
         stored = path.read_bytes()
         content = stored[_DIGEST:]
