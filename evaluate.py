@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import auto_cli
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.first_look import FirstLook, look_at
-from protometry.command_line.parser import StrictParser
-from protometry.command_line.user_path import user_path
 from protometry.evaluation.hardware import Hardware
-from protometry.reports.limits import Limits
+from protometry.evaluation.limits import Limits
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.first_look import FirstLook, look_at
+from protometry.run_folder.command_line.parser import StrictParser
+from protometry.run_folder.command_line.user_path import user_path
 
 if TYPE_CHECKING:  # each command imports its own modules, which help and refusals do not need
     from protometry.callbacks.evaluation.funnybirds.interface import Interface
     from protometry.evaluation.request import EvaluatedSplit
+    from protometry.evaluation.results.scores_file import Format
     from protometry.explanations import Explainer
     from protometry.metrics.functional import Variant
-    from protometry.reports.results.scores_file import Format
 
 
 def run(  # noqa: PLR0913 - every argument is a flag
@@ -115,8 +115,8 @@ def report(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
+    from protometry.evaluation.pages import build_report
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.html import build_report
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     folder = user_path(evaluation) if evaluation else trained.chosen_evaluation()
@@ -144,14 +144,14 @@ def table(
         intervals: print deviations or 95 % intervals and n in a paper's table, too; other tables always have them.
     """
     if published is None or "/" not in published:
-        from protometry.reports.results.runs import collect
-        from protometry.reports.tables.run_tables import text_of
+        from protometry.evaluation.results.runs import collect
+        from protometry.evaluation.tables.run_tables import text_of
 
         print(text_of(collect(runs), format, published, across))
     else:
-        from protometry.reports.published.paper_tables import paper_table
-        from protometry.reports.tables.paper_rows import sections_of
-        from protometry.reports.tables.paper_text import text_of_paper
+        from protometry.evaluation.published.paper_tables import paper_table
+        from protometry.evaluation.tables.paper_rows import sections_of
+        from protometry.evaluation.tables.paper_text import text_of_paper
 
         asked = paper_table(published)
         print(text_of_paper(asked, sections_of(asked, runs, across), format, intervals))
@@ -174,10 +174,10 @@ def figure(
         metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
         published: a paper's table whose numbers are drawn, too, such as quanproto/2.
     """
-    from protometry.reports.pictures.figures import check_output, draw, save
-    from protometry.reports.published.paper_tables import of_headings, paper_table
-    from protometry.reports.results.runs import collect
-    from protometry.reports.tables.paper_rows import of_keys, sections_of
+    from protometry.evaluation.pictures.figures import check_output, draw, save
+    from protometry.evaluation.published.paper_tables import of_headings, paper_table
+    from protometry.evaluation.results.runs import collect
+    from protometry.evaluation.tables.paper_rows import of_keys, sections_of
 
     file, names = user_path(output), metric.split(",") if metric else []
     check_output(file)
@@ -215,9 +215,9 @@ def compare(  # noqa: PLR0913 - every argument is a flag
         data_root: as in ``run``.
         allow_classes: as in ``run``.
     """
+    from protometry.evaluation.pages import build_comparison, comparison_folder
+    from protometry.evaluation.tables import paired_comparison
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.html import build_comparison, comparison_folder
-    from protometry.reports.tables import paired_comparison
 
     limits = Limits(images=images)
     compared = paired_comparison.compare(run, other, across, common, draws, seed)
@@ -299,9 +299,9 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         max_pixels: as in ``predict``.
     """
     from protometry.datamodules.photos.one_photo import read_photo
+    from protometry.evaluation.explained.scan import samples_of
+    from protometry.evaluation.pages import write_explained
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.html import write_explained
-    from protometry.reports.scan import samples_of
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
@@ -349,8 +349,8 @@ def metrics(
     """
     from protometry.callbacks import Interpretability
     from protometry.evaluation.measure import applicable
+    from protometry.evaluation.tables.summary import by_reason, listed
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.tables.summary import by_reason, listed
 
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
     keys, skipped = applicable(trained, Interpretability(suite, explainer=explainer), split)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protometry.command_line.first_look import check_checkpoint, look_at_names
+from protometry.run_folder.command_line.first_look import check_checkpoint, look_at_names
 
 COMMANDS = {
     "fit": "train a model, with an evaluation after every epoch",
@@ -31,13 +31,6 @@ from protometry.callbacks.run.loggers import place_loggers
 from protometry.callbacks.run.step_curves import StepCurves
 from protometry.callbacks.run.summary import RunSummary, evaluate_command
 from protometry.callbacks.run.training_curves import TrainingCurves
-from protometry.command_line.ending import from_shell, trainer_settings
-from protometry.command_line.messages import program
-from protometry.command_line.parser import StrictParser
-from protometry.command_line.processes import EndTogether
-from protometry.command_line.stop_signals import SIGNALS
-from protometry.command_line.stopping import stop_together
-from protometry.command_line.user_path import shown
 from protometry.datamodules.base import ImageDataModule
 from protometry.evaluation.evaluate import after_fit
 from protometry.lightning_modules import InterpretableModule, load_released
@@ -45,6 +38,13 @@ from protometry.lightning_modules.backbones import BackboneOptions
 from protometry.lightning_modules.phases import PhaseOverride
 from protometry.run_folder.checkpoint_file import REMEDY, read_checkpoint
 from protometry.run_folder.checkpoint_schema import Resumable
+from protometry.run_folder.command_line.ending import from_shell, trainer_settings
+from protometry.run_folder.command_line.messages import program
+from protometry.run_folder.command_line.parser import StrictParser
+from protometry.run_folder.command_line.processes import EndTogether
+from protometry.run_folder.command_line.stop_signals import SIGNALS
+from protometry.run_folder.command_line.stopping import stop_together
+from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.folder import (
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
@@ -56,8 +56,8 @@ from protometry.run_folder.folder import (
 from protometry.run_folder.layout import LAST
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.names import check_name, run_name
-from protometry.run_folder.queued import RequeuedTrainer
 from protometry.run_folder.schema import check_content
+from protometry.run_folder.slurm import RequeuedTrainer
 
 ALWAYS = {
     "schedule": callbacks.PhaseSchedule,

@@ -23,10 +23,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from protometry.evaluation.tables.markdown import lines
+from protometry.evaluation.tables.paired_statistics import difference_interval
 from protometry.metrics.functional import balanced_accuracy, f1_score, mean_interval, ratio_interval, wilson_interval
 from protometry.metrics.primitives.intervals import Range, stratified_wilson_interval
-from protometry.reports.markdown import lines
-from protometry.reports.tables.paired_statistics import difference_interval
 
 Floats = NDArray[np.float64]
 SIZES = (3, 5, 10, 30, 60, 240)

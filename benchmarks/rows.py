@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind PYTHONPATH, 
 from timing import ROOT, WITHOUT_CACHE, cpu_ms, peak, show
 from works import ROWS
 
-from protometry.command_line.freed_memory import keep_freed_memory
+from protometry.run_folder.command_line.freed_memory import keep_freed_memory
 
 
 def serve(row: str, part: str) -> None:

@@ -24,7 +24,7 @@ from scipy.stats import t as student
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from protometry.reports.markdown import lines
+from protometry.evaluation.tables.markdown import lines
 from protometry.studies.statistics.crossed import crossed
 
 ITEMS = 10

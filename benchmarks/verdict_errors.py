@@ -22,6 +22,9 @@ from torch import Generator, Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from protometry.evaluation.pages import EvaluationFiles, findings
+from protometry.evaluation.pages.audit_page import CLEAR
+from protometry.evaluation.tables.markdown import lines
 from protometry.metrics import (
     CellAlone,
     ConceptAccuracy,
@@ -34,9 +37,6 @@ from protometry.metrics import (
 )
 from protometry.metrics.base import SummaryMetric
 from protometry.metrics.suite import ENTRIES
-from protometry.reports.html import EvaluationFiles, findings
-from protometry.reports.html.audit_page import CLEAR
-from protometry.reports.markdown import lines
 
 IMAGES, UNITS = 200, 5  # of an audit by default
 

@@ -7,9 +7,9 @@ from typing import TypeVar, cast
 from lightning import Callback, Trainer
 
 from protometry.datamodules.base import ImageDataModule
+from protometry.lightning_modules.bases.training_inputs import data_of
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.lightning_modules.phases import Phase
-from protometry.lightning_modules.training_inputs import data_of
 
 Kind = TypeVar("Kind", bound=Callback)
 

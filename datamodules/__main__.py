@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.check.report import new_folder, show_check, write_check
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 
 
 def main(args: list[str] | None = None) -> None:

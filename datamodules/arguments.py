@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from protometry.command_line.user_path import user_path
+from protometry.run_folder.command_line.user_path import user_path
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from lightning import LightningDataModule
 
-from protometry.command_line.processes import gathered
 from protometry.datamodules.arguments import check_no_file
 from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
 from protometry.datamodules.matching import Matched
 from protometry.datamodules.sample import Capabilities, ClassTables
+from protometry.datamodules.shortcut import Stamp, Stamped
 from protometry.datamodules.splits import Split
-from protometry.datamodules.stamp import Stamp, Stamped
 from protometry.datamodules.transforms.continuity import ContinuityVariant
 from protometry.datamodules.views import Augmentations, SecondView, Stratified, TwoViews
+from protometry.run_folder.command_line.processes import gathered
 from protometry.run_folder.settings import Effect
 
 if TYPE_CHECKING:  # a subclass of the base below

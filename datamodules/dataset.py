@@ -18,10 +18,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler, default_collate
 
-from protometry.command_line.processes import gathered
 from protometry.datamodules.plot import plot_sample
 from protometry.datamodules.sample import Batch, Sample
 from protometry.datamodules.workers import WorkerLoader
+from protometry.run_folder.command_line.processes import gathered
 
 CPU = torch.device("cpu")
 Index = int | tuple[int, int]  # a position, or (epoch, position) where augmentation depends on the epoch

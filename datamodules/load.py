@@ -12,9 +12,6 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from protometry.command_line.messages import counted
-from protometry.command_line.user_path import expand_paths, user_path
-from protometry.command_line.yaml_files import read_yaml
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.image_folder import ImageFolder, folder_name
 from protometry.datamodules.image_folder.annotations import has_split
@@ -22,6 +19,9 @@ from protometry.datamodules.matching import Matched, match_classes, some
 from protometry.datamodules.photos.folders import EXTENSIONS, split_folders
 from protometry.datamodules.splits import Split, read_splits
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.user_path import expand_paths, user_path
+from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.layout import SPLIT, folder_of_run
 from protometry.run_folder.trusted_classes import made_as_stored, stored_class
 

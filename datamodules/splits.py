@@ -18,8 +18,8 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.user_path import user_path
 
 Split = Literal["train", "projection", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "projection", "val", "test")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 from protometry.run_folder.layout import BEST, LAST
 
 
@@ -25,8 +25,8 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
     parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
     config = parser.parse_args(args)
-    from protometry.evaluation.exported_model import export_run
-    from protometry.evaluation.programs import write_program
+    from protometry.evaluation.export.exported_model import export_run
+    from protometry.evaluation.export.programs import write_program
     from protometry.evaluation.trained_model import TrainedModel
 
     checkpoint, out = checkpoint_of(Path(config.run)), Path(config.out)

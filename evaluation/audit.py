@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
 from protometry.evaluation.__main__ import checkpoint_of
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 
 IMAGES = 200
 MARKS = {"clear": "+", "worse": "!", "unclear": "~", "": " "}
@@ -34,9 +34,9 @@ def main(args: list[str] | None = None) -> None:
     from protometry.datamodules.load import read_datamodule
     from protometry.evaluation.evaluate import evaluate
     from protometry.evaluation.hardware import Hardware
+    from protometry.evaluation.pages import VERDICTS, findings, read_evaluation
     from protometry.evaluation.request import Request
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.html import VERDICTS, findings, read_evaluation
 
     checkpoint, hardware = checkpoint_of(Path(config.run)), Hardware(config.accelerator)
     trained = TrainedModel.of_flags(checkpoint, config.data_root, config.allow_classes)

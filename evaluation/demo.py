@@ -6,9 +6,9 @@ import shutil
 import webbrowser
 from pathlib import Path
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
-from protometry.command_line.user_path import shown, user_path
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
+from protometry.run_folder.command_line.user_path import shown, user_path
 from protometry.run_folder.layout import EVALUATION, LAST, REPORT
 
 RUN = Path(__file__).parent / "trained_quickstart"  # the quick start of the README, with seed 0
@@ -50,10 +50,10 @@ def _make(folder: Path) -> None:
     from protometry.callbacks import Interpretability
     from protometry.evaluation.evaluate import evaluate
     from protometry.evaluation.hardware import Hardware
+    from protometry.evaluation.limits import Limits
+    from protometry.evaluation.pages import build_report
     from protometry.evaluation.request import Request
     from protometry.evaluation.trained_model import TrainedModel
-    from protometry.reports.html import build_report
-    from protometry.reports.limits import Limits
 
     shutil.copytree(RUN, folder, dirs_exist_ok=True)
     trained = TrainedModel(folder / LAST)

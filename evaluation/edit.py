@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.messages import counted
-from protometry.command_line.parser import StrictParser
 from protometry.evaluation.__main__ import checkpoint_of
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.parser import StrictParser
 
 if TYPE_CHECKING:
     from protometry.evaluation.trained_model import TrainedModel

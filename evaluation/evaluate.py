@@ -17,21 +17,21 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
-from protometry.command_line.messages import program
-from protometry.command_line.stop_signals import SIGNALS
-from protometry.command_line.user_path import shown
 from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.measure import Findings, measure
+from protometry.evaluation.pages import build_report, read_evaluation
+from protometry.evaluation.pictures import write_pictures
 from protometry.evaluation.request import Request
+from protometry.evaluation.results.metrics_json import read_content, write_metrics
+from protometry.evaluation.results.runs import evaluations
+from protometry.evaluation.results.scores_file import write_scores
+from protometry.evaluation.results.values_csv import write_all_values
+from protometry.evaluation.tables.summary import print_summary, suite_table
 from protometry.evaluation.trained_model import TrainedModel
-from protometry.reports.html import build_report, read_evaluation
-from protometry.reports.pictures import write_pictures
-from protometry.reports.results.metrics_json import read_content, write_metrics
-from protometry.reports.results.runs import evaluations
-from protometry.reports.results.scores_file import write_scores
-from protometry.reports.results.values_csv import write_all_values
-from protometry.reports.tables.summary import print_summary, suite_table
+from protometry.run_folder.command_line.messages import program
+from protometry.run_folder.command_line.stop_signals import SIGNALS
+from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.layout import METRICS, REPORT, run_of_evaluation
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.trusted_classes import foreign_packages

@@ -20,16 +20,16 @@ from protometry.callbacks.run.training_record import recorded_training
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.continuity import codec_versions
+from protometry.evaluation.explained.explained_model import ExplainedModel, no_pages
 from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.pictures import Evaluated, evaluation_pictures
 from protometry.evaluation.protocol import describe, refuse_unfit
 from protometry.evaluation.request import Request
+from protometry.evaluation.results.schema import SCHEMA
+from protometry.evaluation.results.scores_file import UnitScores
+from protometry.evaluation.results.values_csv import Rows, by_kind
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.evaluation.trainer import quiet_trainer
-from protometry.reports.explained_model import ExplainedModel, no_pages
-from protometry.reports.pictures import Evaluated, evaluation_pictures
-from protometry.reports.results.schema import SCHEMA
-from protometry.reports.results.scores_file import UnitScores
-from protometry.reports.results.values_csv import Rows, by_kind
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Lock
 
 from protometry.datamodules.photos.one_photo import PhotoLike, read_photo
+from protometry.evaluation.pages.answer import Answer
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import Explainer
-from protometry.reports.html.answer import Answer
 
 
 class PhotoExplainer:

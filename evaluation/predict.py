@@ -15,20 +15,20 @@ from protometry.callbacks.forward.evaluation_mode import full_precision
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.forward.observer import Images, Observer
 from protometry.callbacks.trainer_parts import model_of
-from protometry.command_line.processes import gathered
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.photo_files import PhotoFiles
-from protometry.evaluation.exported_model import ExportedData
+from protometry.evaluation.export.exported_model import ExportedData
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.request import EvaluatedSplit
+from protometry.evaluation.results.values_csv import Cell, prediction_cells
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.evaluation.trainer import quiet_trainer
 from protometry.explanations import Upsample
 from protometry.lightning_modules.contract import predicted_classes
 from protometry.metrics.primitives.truth import truth_of
-from protometry.reports.results.values_csv import Cell, prediction_cells
 from protometry.run_folder.atomic import write_new
+from protometry.run_folder.command_line.processes import gathered
+from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.csv_text import csv_text
 
 MOST = 3  # classes that are named with their probabilities

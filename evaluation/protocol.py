@@ -8,7 +8,7 @@ from typing import Any
 
 from protometry.callbacks.run.training_record import code_version, how_made
 from protometry.evaluation.request import DRAWN, Request
-from protometry.reports.results.metrics_json import UNRECORDED
+from protometry.evaluation.results.metrics_json import UNRECORDED
 from protometry.run_folder.settings import Effect, arguments_with
 
 ELSEWHERE = {"_class_path", "crop", "fold", "image_size", "split_file"}  # what other entries say of the data

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from protometry.callbacks.evaluation.evaluation_pass import attacks, whole_split
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
-from protometry.command_line.messages import program
+from protometry.evaluation.results.metrics_json import read_content
+from protometry.evaluation.results.scores_file import Format, refuse_format
 from protometry.evaluation.trained_model import TrainedModel
-from protometry.reports.results.metrics_json import read_content
-from protometry.reports.results.scores_file import Format, refuse_format
+from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.layout import EVALUATION, METRICS
 
 LONGEST_NAME = 60  # letters of the name of a folder

@@ -8,18 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from protometry.command_line.first_look import is_model_folder
-from protometry.command_line.messages import program
-from protometry.command_line.user_path import shown
 from protometry.datamodules import load_datamodule
-from protometry.evaluation.exported_model import data_of, explained_of
+from protometry.evaluation.explained.explained_model import ExplainedModel
+from protometry.evaluation.export.exported_model import data_of, explained_of
+from protometry.evaluation.pages import EvaluationFiles, read_evaluation
+from protometry.evaluation.results.metrics_json import Result
+from protometry.evaluation.results.runs import evaluations
 from protometry.explanations import Explainer
 from protometry.lightning_modules import load_model
-from protometry.reports.explained_model import ExplainedModel
-from protometry.reports.html import EvaluationFiles, read_evaluation
-from protometry.reports.results.metrics_json import Result
-from protometry.reports.results.runs import evaluations
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.command_line.first_look import is_model_folder
+from protometry.run_folder.command_line.messages import program
+from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.hub import model_path
 from protometry.run_folder.layout import folder_of_run
 from protometry.run_folder.model_folder import read_description

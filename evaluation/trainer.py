@@ -7,11 +7,11 @@ from pathlib import Path
 from lightning import Callback, Trainer
 
 from protometry.callbacks.run.progress import PhaseProgressBar
-from protometry.command_line.ending import trainer_settings
-from protometry.command_line.processes import EndTogether
-from protometry.command_line.stopping import stop_together
 from protometry.evaluation.hardware import Hardware
-from protometry.run_folder.queued import RequeuedTrainer
+from protometry.run_folder.command_line.ending import trainer_settings
+from protometry.run_folder.command_line.processes import EndTogether
+from protometry.run_folder.command_line.stopping import stop_together
+from protometry.run_folder.slurm import RequeuedTrainer
 
 
 def quiet_trainer(hardware: Hardware, folder: Path, *callbacks: Callback) -> Trainer:

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
 from protometry.datamodules.base import ImageDataModule
 from protometry.lightning_modules.label_free_cbm import read_words
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 
 _BATCH = 256  # words at once
 

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from protometry import PhotoExplainer
-from protometry.command_line.serving import body_of, listening, server_of
+from protometry.run_folder.command_line.serving import body_of, listening, server_of
 
 MEGABYTES, MEGAPIXELS, CONNECTIONS = 10, 40, 32  # of a photo, and how many may be on their way at once
 PAGE = """<!DOCTYPE html>

@@ -1,14 +1,14 @@
 """Models, their backbones and heads, their losses and training schedules."""
 
 from protometry.lightning_modules.bagnet import BagNet
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.load import load_model
 from protometry.lightning_modules.cem import CEM
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
 from protometry.lightning_modules.deformable_protopnet import DeformableProtoPNet
 from protometry.lightning_modules.intcem import IntCEM
-from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.label_free_cbm import LabelFreeCBM
-from protometry.lightning_modules.load import load_model
 from protometry.lightning_modules.pipnet import PIPNet
 from protometry.lightning_modules.posthoc_cbm import PosthocCBM
 from protometry.lightning_modules.protopnet import ProtoPNet

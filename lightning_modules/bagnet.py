@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from protometry.lightning_modules.backbones import BackboneOptions
 from protometry.lightning_modules.backbones.bagnet import BAGNETS
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import PhasePlan
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.interpretable import LossTerm
+from protometry.lightning_modules.bases.losses import cross_entropy
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.interpretable import LossTerm
-from protometry.lightning_modules.losses import cross_entropy
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, one_cycle
 from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.perturbation import keyed_uniform

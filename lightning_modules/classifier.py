@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 
 _CROSS_ENTROPY = {"cross_entropy": 1.0}

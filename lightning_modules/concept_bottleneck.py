@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm, Task
+from protometry.lightning_modules.bases.losses import concept_bce, cross_entropy
+from protometry.lightning_modules.bases.training_inputs import data_of, refuse_unfit_concepts
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, Values
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from protometry.lightning_modules.losses import concept_bce, cross_entropy
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
-from protometry.lightning_modules.training_inputs import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 from protometry.metrics.primitives.perturbation import keyed_uniform
 from protometry.metrics.primitives.truth import truth_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.heads.feature_constants import FeatureSums
 from protometry.lightning_modules.heads.tree import SoftTree
 from protometry.lightning_modules.phases import HeadSpec, PhasePlan

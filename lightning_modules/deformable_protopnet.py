@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protometry.lightning_modules.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.interpretable import LossTerm, Task
+from protometry.lightning_modules.bases.losses import cross_entropy, part_orthogonality
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer, nearest_distance
-from protometry.lightning_modules.interpretable import LossTerm, Task
-from protometry.lightning_modules.losses import cross_entropy, part_orthogonality
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from protometry.metrics.primitives.checks import check_at_least
 

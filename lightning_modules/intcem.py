@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.interpretable import LossTerm
+from protometry.lightning_modules.bases.losses import cross_entropy
 from protometry.lightning_modules.cem import CEM, mixed_embeddings
 from protometry.lightning_modules.contract import ModelOutput
-from protometry.lightning_modules.interpretable import LossTerm
-from protometry.lightning_modules.losses import cross_entropy
 from protometry.lightning_modules.phases import PhasePlan
 from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.perturbation import keyed_uniform

@@ -1,7 +1,7 @@
 """Concepts from words: no image is annotated, and text and image towers such as CLIP's say what a word looks like.
 
 Filters of words and their directions top to bottom; those by name are in ``callbacks/phases/words.py``, and projection,
-head and residual in :mod:`~protometry.lightning_modules.projected_concepts`. A direction is found in one of two ways:
+head and residual in ``bases/projected_concepts.py``. A direction is found in one of two ways:
 
 - *learnt*: the label-free bottleneck (Oikarinen et al. 2023, *Label-Free Concept Bottleneck Models*), on any backbone.
 - *text*: the multimodal bank of Yuksekgonul et al. 2023, *Post-hoc Concept Bottleneck Models*, section 3: the text
@@ -23,12 +23,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from protometry.command_line.user_path import user_path
+from protometry.lightning_modules.bases.projected_concepts import ProjectedConcepts
 from protometry.lightning_modules.contract import LeftOut, UnitTable, Words
 from protometry.lightning_modules.heads.concept_layer import fit_concept_layer
 from protometry.lightning_modules.heads.sparse_head import vary
-from protometry.lightning_modules.projected_concepts import ProjectedConcepts
 from protometry.metrics.primitives.checks import check_choice
+from protometry.run_folder.command_line.user_path import user_path
 
 Directions = Literal["learnt", "text"]
 _REASONS: tuple[LeftOut, ...] = get_args(LeftOut)

@@ -20,12 +20,12 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm
+from protometry.lightning_modules.bases.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
+from protometry.lightning_modules.bases.training_inputs import data_of
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.heads.linear_head import LinearHead
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
-from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import FIT_HEAD, OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from protometry.lightning_modules.training_inputs import data_of
 
 PRETRAIN_LOSSES = {"alignment_ramp": 1.0, "tanh_uniformity": 5.0}
 TRAIN_LOSSES = {"alignment": 5.0, "tanh_uniformity": 2.0, "pipnet_class": 2.0}

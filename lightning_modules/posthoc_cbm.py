@@ -1,7 +1,7 @@
 """Post-hoc concept bottleneck (Yuksekgonul et al. 2023, *Post-hoc Concept Bottleneck Models*) on any backbone.
 
 The bank of concept vectors and the head are fitted to the embeddings of all training images; projection, head, residual
-and editing are in :mod:`~protometry.lightning_modules.projected_concepts`.
+and editing are in :mod:`~protometry.lightning_modules.bases.projected_concepts`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from protometry.lightning_modules.bases.projected_concepts import ProjectedConcepts
+from protometry.lightning_modules.bases.training_inputs import data_of, refuse_unfit_concepts
 from protometry.lightning_modules.contract import UnitTable
 from protometry.lightning_modules.heads.concept_bank import Examples, fit_concept_bank
-from protometry.lightning_modules.projected_concepts import ProjectedConcepts
-from protometry.lightning_modules.training_inputs import data_of, refuse_unfit_concepts
 from protometry.metrics.primitives.checks import check_choice
 
 Projection = Literal["raw", "unit", "margin"]

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from protometry.lightning_modules.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.interpretable import LossTerm
+from protometry.lightning_modules.bases.losses import cluster, multilabel_margin
 from protometry.lightning_modules.contract import ModelOutput
 from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer, Similarity, nearest_distance
-from protometry.lightning_modules.interpretable import LossTerm
-from protometry.lightning_modules.losses import cluster, multilabel_margin
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from protometry.metrics.primitives.checks import check_at_least
 

@@ -17,10 +17,10 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
 from protometry.lightning_modules.heads.tree import Inference, SoftTree
-from protometry.lightning_modules.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhaseOverride, PhasePlan, SchedulerSpec, one_cycle
 from protometry.metrics.primitives.checks import check_at_least, check_choice
 

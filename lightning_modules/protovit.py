@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protometry.lightning_modules.class_prototypes import ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.class_prototypes import ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm
+from protometry.lightning_modules.bases.losses import coherence, orthonormality
 from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm
-from protometry.lightning_modules.losses import coherence, orthonormality
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
 from protometry.metrics.primitives.checks import check_at_least
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm, Task
+from protometry.lightning_modules.bases.losses import feature_diversity, feature_sparsity
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.heads.feature_constants import FeatureSums
 from protometry.lightning_modules.heads.feature_selection import check_sizes, find_selection
-from protometry.lightning_modules.interpretable import InterpretableModule, LossTerm, Task
-from protometry.lightning_modules.losses import feature_diversity, feature_sparsity
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
 from protometry.metrics.primitives.checks import check_at_least
 

@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from protometry.lightning_modules.class_prototypes import fine_tuned, from_scratch
-from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
-from protometry.lightning_modules.interpretable import LossTerm, Task
-from protometry.lightning_modules.losses import (
+from protometry.lightning_modules.bases.class_prototypes import fine_tuned, from_scratch
+from protometry.lightning_modules.bases.interpretable import LossTerm, Task
+from protometry.lightning_modules.bases.losses import (
     closeness,
     cluster,
     discrimination,
     orthonormality,
     separation,
 )
+from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
 from protometry.lightning_modules.phases import PhasePlan, SchedulerSpec
 from protometry.lightning_modules.tesnet import BasisVectors, TesNet, published
 from protometry.metrics.primitives.checks import check_choice

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from protometry.lightning_modules.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
+from protometry.lightning_modules.bases.interpretable import LossTerm
+from protometry.lightning_modules.bases.losses import orthonormality, subspace_separation
 from protometry.lightning_modules.contract import ModelOutput
 from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer, nearest_distance
-from protometry.lightning_modules.interpretable import LossTerm
-from protometry.lightning_modules.losses import orthonormality, subspace_separation
 from protometry.lightning_modules.phases import Phase, PhasePlan, SchedulerSpec
 from protometry.metrics.primitives.checks import check_at_least
 

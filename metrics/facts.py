@@ -52,7 +52,7 @@ class Facts:
         has_backbone: whether the model has parameters below its units that can be drawn again.
         stages: number of stages of the backbone that hold weights.
         exchange: None if foreign patches can take the place of the units, else why not.
-        stamp: the :class:`~protometry.datamodules.stamp.Stamp` of the training images, or None.
+        stamp: the :class:`~protometry.datamodules.shortcut.Stamp` of the training images, or None.
     """
 
     num_classes: int

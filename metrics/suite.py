@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from protometry.command_line.messages import did_you_mean
 from protometry.metrics import (
     alignment,
     change,
@@ -27,6 +26,7 @@ from protometry.metrics import (
 from protometry.metrics.entry import AnyMetric, Family, MetricEntry
 from protometry.metrics.facts import Facts
 from protometry.metrics.needs import NEEDS
+from protometry.run_folder.command_line.messages import did_you_mean
 
 # the order of results
 FAMILIES: dict[str, Family] = {

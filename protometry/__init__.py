@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protometry.datamodules.load import load_datamodule
     from protometry.evaluation.demo import demo
-    from protometry.evaluation.exported_model import export
+    from protometry.evaluation.explained.explained_figure import explain
+    from protometry.evaluation.export.exported_model import export
     from protometry.evaluation.photo_explainer import PhotoExplainer
-    from protometry.lightning_modules.load import load_model
-    from protometry.reports.explained_figure import explain
-    from protometry.reports.tables.paired_comparison import compare_evaluations as compare
+    from protometry.evaluation.tables.paired_comparison import compare_evaluations as compare
+    from protometry.lightning_modules.bases.load import load_model
     from protometry.scripts.evaluate import run as evaluate
 
 __all__ = ["PhotoExplainer", "compare", "demo", "evaluate", "explain", "export", "load_datamodule", "load_model"]
 
 _PLACES = {
     "PhotoExplainer": ("protometry.evaluation.photo_explainer", "PhotoExplainer"),
-    "compare": ("protometry.reports.tables.paired_comparison", "compare_evaluations"),
+    "compare": ("protometry.evaluation.tables.paired_comparison", "compare_evaluations"),
     "demo": ("protometry.evaluation.demo", "demo"),
     "evaluate": ("protometry.scripts.evaluate", "run"),
-    "explain": ("protometry.reports.explained_figure", "explain"),
-    "export": ("protometry.evaluation.exported_model", "export"),
+    "explain": ("protometry.evaluation.explained.explained_figure", "explain"),
+    "export": ("protometry.evaluation.export.exported_model", "export"),
     "load_datamodule": ("protometry.datamodules.load", "load_datamodule"),
-    "load_model": ("protometry.lightning_modules.load", "load_model"),
+    "load_model": ("protometry.lightning_modules.bases.load", "load_model"),
 }
 
 

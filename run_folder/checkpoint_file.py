@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from protometry.command_line.first_look import check_checkpoint
-from protometry.command_line.former_names import with_current_names
-from protometry.command_line.user_path import user_path
 from protometry.run_folder.checkpoint_schema import Checkpoint, is_bounded
+from protometry.run_folder.command_line.first_look import check_checkpoint
+from protometry.run_folder.command_line.former_names import with_current_names
+from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.unreadable import why_unreadable
 

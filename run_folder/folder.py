@@ -11,12 +11,12 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.utilities import rank_zero_info
 
-from protometry.command_line.user_path import shown, user_path
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.command_line.user_path import shown, user_path
 from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
-from protometry.run_folder.queued import states_of_queued
 from protometry.run_folder.settings import Effect, arguments_with, changed_arguments
+from protometry.run_folder.slurm import states_of_queued
 
 FILLED_IN = ("words",)  # arguments that a model reads from a file where they are null
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there

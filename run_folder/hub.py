@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from protometry.command_line.first_look import HUB, MODEL_FILE
-from protometry.command_line.user_path import user_path
+from protometry.run_folder.command_line.first_look import HUB, MODEL_FILE
+from protometry.run_folder.command_line.user_path import user_path
 
 _ADDRESS = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?")  # pathlib makes one slash of two
 FILES = [MODEL_FILE, "model.safetensors", "units/*.png", "README.md"]  # all that a model consists of; no code

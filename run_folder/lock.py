@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from protometry.command_line.stop_signals import is_rank_zero
+from protometry.run_folder.command_line.stop_signals import is_rank_zero
 
 LOCK = ".lock"
 

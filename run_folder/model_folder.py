@@ -21,11 +21,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from protometry.command_line.first_look import MODEL_FILE
-from protometry.command_line.former_names import with_current_names
-from protometry.command_line.user_path import regular
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_schema import is_bounded
+from protometry.run_folder.command_line.first_look import MODEL_FILE
+from protometry.run_folder.command_line.former_names import with_current_names
+from protometry.run_folder.command_line.user_path import regular
 from protometry.run_folder.schema import Record, check_content, read_json
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1

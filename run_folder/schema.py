@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from protometry.command_line.user_path import regular
+from protometry.run_folder.command_line.user_path import regular
 
 SHOWN = 3  # mistakes of a line
 

@@ -7,7 +7,7 @@ from enum import Enum
 from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
-from protometry.command_line.user_path import expand_paths
+from protometry.run_folder.command_line.user_path import expand_paths
 
 FREE_SETTINGS = ("runs", "experiment", "test_after_fit")  # change no result
 

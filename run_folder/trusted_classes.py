@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from protometry.command_line.parser import StrictParser
+from protometry.run_folder.command_line.parser import StrictParser
 from protometry.run_folder.layout import folder_of_run, is_run
 
 PROJECT = "protometry"

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.messages import write_any_text
-from protometry.command_line.parser import StrictParser
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.messages import write_any_text
+from protometry.run_folder.command_line.parser import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
 COMMANDS = {

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from protometry.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.hypotheses import unknown_hypotheses
 from protometry.studies.questions import POINTS
 from protometry.studies.records import read

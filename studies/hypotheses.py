@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from protometry.command_line.messages import did_you_mean
+from protometry.run_folder.command_line.messages import did_you_mean
 from protometry.studies.study import Study
 from protometry.studies.tasks import task_of
 

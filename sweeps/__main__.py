@@ -12,8 +12,8 @@ from typing import Any
 
 from jsonargparse import auto_cli
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 from protometry.sweeps.cluster import slurm, wandb
 from protometry.sweeps.run import run
 from protometry.sweeps.tune import tune

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from protometry.command_line.messages import counted, did_you_mean, in_words
-from protometry.command_line.stop_signals import SIGNALS, StopSignal, handled_by
+from protometry.run_folder.command_line.messages import counted, did_you_mean, in_words
+from protometry.run_folder.command_line.stop_signals import SIGNALS, StopSignal, handled_by
 from protometry.run_folder.lock import FolderInUseError, only_process
 from protometry.sweeps.state import LOG, check_settings, last_line, read_settings, state_of
 from protometry.sweeps.sweep import Run, Sweep, read_sweep
@@ -292,8 +292,8 @@ def _why(training: Training) -> str:
 
 def _print_end(work: Work) -> None:
     """The runs that failed, with the last line and the place of their logs; then the table of those that are done."""
-    from protometry.reports.results.runs import collect
-    from protometry.reports.tables.run_tables import text_of
+    from protometry.evaluation.results.runs import collect
+    from protometry.evaluation.tables.run_tables import text_of
 
     for name, reason in work.failed.items():
         work.console.print(f"\n{name} failed: {reason}\n  {work.sweep.runs[name].folder / LOG}", markup=False)

@@ -7,8 +7,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any, Literal
 
-from protometry.command_line.messages import counted
-from protometry.command_line.yaml_files import read_yaml
+from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.layout import CONFIG, EVALUATION, LAST, METRICS
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.settings import changed_settings

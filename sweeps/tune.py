@@ -20,10 +20,10 @@ from urllib.parse import quote
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from protometry.command_line.messages import counted
-from protometry.command_line.user_path import expand_paths, user_path
-from protometry.command_line.yaml_files import read_yaml
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.user_path import expand_paths, user_path
+from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.csv_text import csv_text, whole_rows
 from protometry.run_folder.layout import BEST, HISTORY, LAST
 from protometry.run_folder.lock import only_process

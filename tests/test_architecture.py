@@ -12,42 +12,36 @@ ROOT = Path(__file__).parents[1]
 
 # package -> prefixes of what it may import of other packages
 MAY_IMPORT: dict[str, str] = {
-    "metrics": "command_line.messages.did_you_mean",
-    "command_line": "",
-    "run_folder": "command_line",
-    "datamodules": "command_line run_folder",
-    "lightning_modules": "command_line run_folder metrics:accuracy metrics.primitives.checks "
+    "metrics": "run_folder.command_line.messages.did_you_mean",
+    "run_folder": "",
+    "datamodules": "run_folder",
+    "lightning_modules": "run_folder metrics:accuracy metrics.primitives.checks "
     "metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
-    "explanations": "lightning_modules.contract lightning_modules.geometry metrics.concepts.maps "
+    "explanations": "lightning_modules.contract lightning_modules.bases.geometry metrics.concepts.maps "
     "metrics.primitives.boxes metrics.primitives.checks metrics.primitives.intersection_over_union "
     "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation "
     "metrics.primitives.upsample",
-    "callbacks": "command_line run_folder lightning_modules.contract lightning_modules.interpretable "
-    "lightning_modules.geometry "
-    "lightning_modules.training_inputs "
+    "callbacks": "run_folder lightning_modules.contract lightning_modules.bases.interpretable "
+    "lightning_modules.bases.geometry "
+    "lightning_modules.bases.training_inputs "
     "lightning_modules.phases lightning_modules.backbones.kept_features lightning_modules.backbones.sections "
     "lightning_modules.heads.sparse_path lightning_modules.heads.concept_bank "  # solved on the outputs of any model
     "explanations metrics datamodules.base "
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
-    "evaluation": "callbacks command_line reports run_folder explanations.Explainer explanations.Upsample "
-    "explanations.choice explanations.choose_explainer "
+    "evaluation": "callbacks run_folder explanations metrics "
     "lightning_modules.load_model lightning_modules.contract lightning_modules.label_free_cbm.read_words "
     "lightning_modules.phases "  # an edit is a phase
-    "datamodules.photos.photo_files "
-    "datamodules.sample.sample_key datamodules.sample.ClassTables datamodules.photos.one_photo "
-    "datamodules.base datamodules.load datamodules.load_datamodule "
-    "datamodules.transforms.continuity metrics.primitives.truth",
-    "reports": "explanations metrics lightning_modules.contract datamodules.sample command_line run_folder "
-    "callbacks.forward "  # images that were evaluated are shown again in forwards of the same size, bit for bit
-    "callbacks.evaluation.predictions "
-    "datamodules.transforms.placement "  # boxes are said in pixels of the photo
+    "datamodules.base datamodules.load datamodules.load_datamodule datamodules.sample "
+    "datamodules.photos.photo_files datamodules.photos.one_photo "
     "datamodules.photos.files.open_image "  # of the folders of strangers, too
-    "datamodules.photos.cache",  # what a model says of training images is remembered there
+    "datamodules.photos.cache "  # what a model says of training images is remembered there
+    "datamodules.transforms.continuity "
+    "datamodules.transforms.placement",  # boxes are said in pixels of the photo
     "studies": "explanations metrics.functional lightning_modules.contract lightning_modules.load_model "
-    "datamodules.sample datamodules.load_datamodule datamodules.load reports command_line "
-    "run_folder.atomic run_folder.csv_text",
-    "sweeps": "command_line run_folder reports.results reports.tables scripts",
+    "datamodules.sample datamodules.load_datamodule datamodules.load run_folder "
+    "evaluation.explained evaluation.pages evaluation.published evaluation.results evaluation.tables",
+    "sweeps": "run_folder evaluation.results evaluation.tables scripts",
 }
 SCRIPTS = ("scripts",)  # may import every package; only sweeps, which start `train`, import them
 OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
@@ -55,8 +49,7 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 # package -> third-party packages; packages that are not listed are free
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
-    "command_line": "jsonargparse lightning starlette torch uvicorn yaml",
-    "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors torch yaml",
+    "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors starlette torch uvicorn yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pyarrow pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",
@@ -95,7 +88,7 @@ def is_below(name: str, prefix: str) -> bool:
 def test_home_folders_are_expanded_in_one_place():
     sources = (path for name in MAY_IMPORT for path in (ROOT / name).rglob("*.py"))
     names = [p.relative_to(ROOT).as_posix() for p in [*sources, *ROOT.glob("*.py")] if "expanduser" in p.read_text()]
-    assert names == ["command_line/user_path.py"]
+    assert names == ["run_folder/command_line/user_path.py"]
 
 
 def violations(source: str, path: Path) -> list[str]:
@@ -149,7 +142,7 @@ def test_forbidden_imports_are_found_and_allowed_ones_pass():
         (result,) = violations(f"import math\n{source}\n", Path(path))
         assert result.startswith(f"{path}:")
         assert f"may not import `{name}" in result
-    model = Path("lightning_modules/interpretable.py")
+    model = Path("lightning_modules/bases/interpretable.py")
     assert violations("from protometry.metrics import Accuracy\nimport torchvision", model) == []
     assert violations("from jsonargparse import auto_cli", Path("datamodules/__main__.py")) == []
     with pytest.raises(AssertionError, match="in front of"):

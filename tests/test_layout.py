@@ -62,7 +62,7 @@ def test_wheels_hold_templates_and_tables():
     tracked = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.*")]
     tracked = [name for name in tracked if "__pycache__" not in name and (ROOT / name).is_file()]
     assert unpacked(tracked, dict(config["options.package_data"])) == []
-    assert unpacked(["reports/templates/base.html"], {"protometry.reports": "published.json"}) != []
+    assert unpacked(["evaluation/pages/templates/base.html"], {"protometry.evaluation.pages": "published.json"}) != []
 
 
 def test_setup_cfg_owns_the_metadata():

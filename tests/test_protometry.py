@@ -46,7 +46,7 @@ def test_an_unknown_command_is_refused(monkeypatch, capsys):
 
 def test_functions_of_the_package_are_imported_when_used():
     """Command lines do not wait for PyTorch."""
-    from protometry.lightning_modules.load import load_model
+    from protometry.lightning_modules.bases.load import load_model
 
     assert protometry.load_model is load_model
     assert all(callable(getattr(protometry, name)) for name in dir(protometry))

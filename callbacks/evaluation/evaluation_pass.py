@@ -17,13 +17,13 @@ from protometry.callbacks.evaluation.same_picture import SamePicture, without_va
 from protometry.callbacks.evaluation.unit_maps import UnitMaps
 from protometry.callbacks.evaluation.views import SPARSE_HEADS, TCAV, VIEWS
 from protometry.callbacks.forward.observer import Observer, Outputs
-from protometry.command_line.processes import add_up, gathered
 from protometry.lightning_modules.contract import predicted_classes
 from protometry.metrics import ItemMean, ModelValue, PartsMetric, Ties
 from protometry.metrics.entry import AnyMetric
 from protometry.metrics.facts import Facts
 from protometry.metrics.primitives.truth import truth_of
 from protometry.metrics.suite import ENTRIES
+from protometry.run_folder.command_line.processes import add_up, gathered
 
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images

@@ -34,12 +34,12 @@ from protometry.callbacks.forward.images_per_forward import default_budget, imag
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.walk import walk
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of
-from protometry.command_line.messages import program
 from protometry.datamodules.sample import sample_key
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
 from protometry.metrics.functional import Variant
 from protometry.metrics.suite import ENTRIES, build, resolve
+from protometry.run_folder.command_line.messages import program
 
 ContinuityView = Literal["paper", "quanproto", "identity"]
 TOP_K = 5  # the default, also for models of fewer units

@@ -11,12 +11,12 @@ from lightning import LightningModule
 from torch import Tensor
 
 from protometry.callbacks.forward.walk import gather_outputs, walk
-from protometry.command_line.processes import add_up
 from protometry.metrics import functional
 from protometry.metrics.facts import Facts
 from protometry.metrics.needs import NEEDS
 from protometry.metrics.primitives.truth import truth_of
 from protometry.metrics.suite import ENTRIES
+from protometry.run_folder.command_line.processes import add_up
 
 LEAST_AREA = 0.6
 BY_MODEL = "model"

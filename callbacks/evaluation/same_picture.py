@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.command_line.processes import gathered
+from protometry.run_folder.command_line.processes import gathered
 
 
 class SamePicture:

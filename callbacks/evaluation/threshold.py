@@ -13,8 +13,8 @@ from lightning import LightningModule
 from torch import Tensor
 
 from protometry.callbacks.forward.walk import walk
-from protometry.command_line.processes import add_up
 from protometry.metrics.primitives.truth import truth_of
+from protometry.run_folder.command_line.processes import add_up
 
 
 def threshold_of(model: object) -> Tensor | None:

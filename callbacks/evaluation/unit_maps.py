@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from protometry.command_line.processes import gathered
-from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.command_line.processes import gathered
 
 ARRAYS = {"maps": "float32", "boxes": "int32"}
 INDEX = "maps.json"

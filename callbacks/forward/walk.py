@@ -13,8 +13,8 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.forward.observer import Images, Observer, Outputs
 from protometry.callbacks.trainer_parts import model_of
-from protometry.command_line.processes import gathered
 from protometry.explanations import Upsample
+from protometry.run_folder.command_line.processes import gathered
 
 
 @torch.no_grad()

@@ -18,10 +18,10 @@ from torch import Tensor, distributed
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.trainer_parts import datamodule_of
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.progress import track
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures, features_in_evaluation
-from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
+from protometry.run_folder.command_line.user_path import user_path
 
 
 def keep_features(trainer: Trainer, module: LightningModule) -> None:

@@ -18,10 +18,10 @@ from torch import Tensor, distributed, nn
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
-from protometry.command_line.processes import add_up
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable, SourceTable
 from protometry.metrics.primitives.truth import truth_of
+from protometry.run_folder.command_line.processes import add_up
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image

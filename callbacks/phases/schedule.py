@@ -32,7 +32,7 @@ from protometry.callbacks.phases.selection import select_features
 from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches, typical_patches
 from protometry.callbacks.phases.words import similarities_to_words
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, model_of
-from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
 Action = Callable[[Trainer, LightningModule], dict[str, float]]

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from protometry.callbacks.trainer_parts import model_of
-from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 
 MOST_BYTES = 2**31  # of the scores, in every process; more are not kept
 

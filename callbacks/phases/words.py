@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from protometry.callbacks.trainer_parts import datamodule_of
-from protometry.command_line.messages import did_you_mean
-from protometry.command_line.user_path import user_path
 from protometry.lightning_modules.contract import FitsWords, LeftOut, Words
+from protometry.run_folder.command_line.messages import did_you_mean
+from protometry.run_folder.command_line.user_path import user_path
 
 _ARTICLES = ("", "a ", "an ", "the ")
 

@@ -23,9 +23,9 @@ from protometry.callbacks.phases.schedule import PhaseSchedule
 from protometry.callbacks.run.training_record import training_record, unfinished_schedule
 from protometry.callbacks.run.wandb_logger import store_run
 from protometry.callbacks.trainer_parts import callbacks_of, phase_of
-from protometry.command_line.stop_signals import SIGNALS
 from protometry.metrics.suite import ENTRIES
 from protometry.run_folder.checkpoint_file import read_checkpoint
+from protometry.run_folder.command_line.stop_signals import SIGNALS
 from protometry.run_folder.layout import BEST, LAST
 
 

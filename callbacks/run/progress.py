@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
 
 from protometry.callbacks.trainer_parts import model_of
-from protometry.command_line.messages import counted, in_words
 from protometry.metrics.suite import ENTRIES
+from protometry.run_folder.command_line.messages import counted, in_words
 
 ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
 NARROWEST, WIDEST = 5, 40  # columns of a bar

@@ -23,9 +23,9 @@ from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.training_record import projected
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of
-from protometry.command_line.messages import counted, program
-from protometry.command_line.user_path import shown
 from protometry.lightning_modules.phases import Phase, PhasePlan
+from protometry.run_folder.command_line.messages import counted, program
+from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.layout import REPORT
 from protometry.run_folder.lock import LOCK
 from protometry.run_folder.trusted_classes import foreign_packages

@@ -21,7 +21,7 @@ from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zero_warn
 
-from protometry.command_line.user_path import shown
+from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"

@@ -7,13 +7,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from protometry.command_line.messages import counted, program
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.check import DataCheck
 from protometry.datamodules.check.contact_sheet import contact_sheet
 from protometry.datamodules.photos.download import is_free
 from protometry.datamodules.photos.problems import first_few
+from protometry.run_folder.command_line.messages import counted, program
+from protometry.run_folder.command_line.user_path import user_path
 
 CONCEPTS = "ConceptBottleneck, PosthocCBM; metrics concepts, intervention; names of units"
 USES = {

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.image_folder.cells import KINDS, Cells, read_csv, read_parquet
 from protometry.datamodules.image_folder.coco import read_coco
 from protometry.datamodules.photos.class_attributes import DEFINITELY, UNKNOWN, PhotoAttributes
 from protometry.datamodules.photos.folders import EXTENSIONS, PARTS
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.user_path import user_path
 
 READERS: dict[str, Callable[[Path, Problems], Cells]] = dict(
     zip(KINDS, (read_csv, read_parquet, read_coco), strict=True)

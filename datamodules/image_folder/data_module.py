@@ -11,7 +11,6 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from numpy.typing import NDArray
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.image_folder.annotated import AnnotatedDataset, ConceptLevel, Task
@@ -22,6 +21,7 @@ from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.folders import PARTS
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.transforms.photo import Crop, PhotoTransform
+from protometry.run_folder.command_line.user_path import user_path
 
 FolderScheme = Literal["auto", "cv70", "official", "test"]
 LONG_TAIL = 10  # times as many training photos in the largest class as in the smallest

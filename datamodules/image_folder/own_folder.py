@@ -9,8 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from protometry.command_line.messages import did_you_mean
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.image_folder.annotations import (
     Annotations,
     compare_with_photos,
@@ -33,6 +31,8 @@ from protometry.datamodules.photos.folders import (
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.messages import did_you_mean
+from protometry.run_folder.command_line.user_path import user_path
 
 TITLE = "the image folder"
 REMEDY = "Fix the folder or list what is not wanted in `exclude`."

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.dataset import Mapped
 from protometry.datamodules.nico.hsv_rule import Group, hsv_counts, hsv_group
 from protometry.datamodules.photos.cache import cache_folder, recall, remember, stamp
@@ -25,6 +24,7 @@ from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.progress import track
 from protometry.datamodules.sample import nfc
 from protometry.datamodules.workers import WorkerLoader
+from protometry.run_folder.command_line.user_path import user_path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 REMEDY = (

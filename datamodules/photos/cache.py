@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from protometry.command_line.user_path import user_path
+from protometry.run_folder.command_line.user_path import user_path
 
 _TICK = 20_000_000  # nanoseconds: clocks of file systems advance in steps of up to 10 ms
 _DIGEST = hashlib.sha256().digest_size

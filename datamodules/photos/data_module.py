@@ -15,7 +15,6 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.alike import differing, repeated, same_but_for_case
@@ -29,6 +28,7 @@ from protometry.datamodules.sample import Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
 from protometry.datamodules.transforms.placement import GeometryPreset
+from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.settings import Effect
 
 

@@ -15,7 +15,7 @@ from pathlib import Path, PureWindowsPath
 
 from torch.hub import download_url_to_file
 
-from protometry.command_line.user_path import user_path
+from protometry.run_folder.command_line.user_path import user_path
 
 LARGEST_RATIO = 20  # photos are compressed already; what unpacks to more is not an archive of photos
 MOST_MEMBERS = 1_000_000

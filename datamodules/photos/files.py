@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
 
-from protometry.command_line.user_path import regular, user_path
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.user_path import regular, user_path
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
 MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each

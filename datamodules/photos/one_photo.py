@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import image_tensor
 from protometry.datamodules.photos.files import FORMATS, MAX_PIXELS, decode_image, open_image, pixels_of
@@ -23,6 +22,7 @@ from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
 from protometry.datamodules.transforms.placement import GeometryPreset
 from protometry.datamodules.wrapped import pixels_of as pixels_of_item
+from protometry.run_folder.command_line.user_path import user_path
 
 PhotoLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
 

@@ -12,7 +12,6 @@ from lightning import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch.utils.data import default_collate
 
-from protometry.command_line.user_path import user_path
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import ExactSampler, Mapped
 from protometry.datamodules.matching import plain_name, some
@@ -20,6 +19,7 @@ from protometry.datamodules.photos.folders import images_below
 from protometry.datamodules.photos.one_photo import read_photo, shows_crops
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.workers import WorkerLoader
+from protometry.run_folder.command_line.user_path import user_path
 
 UNKNOWN = -1  # the label of a photo in no folder of a class
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from protometry.command_line.ending import from_shell
-from protometry.command_line.parser import StrictParser
 from protometry.lightning_modules.backbones.backbone import BackboneName, build_backbone
 from protometry.lightning_modules.backbones.libraries import names_like
 from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.parser import StrictParser
 
 
 def main(args: list[str] | None = None) -> None:

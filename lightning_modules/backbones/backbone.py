@@ -14,7 +14,6 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 import torch
 from torch import Tensor, nn
 
-from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
 from protometry.lightning_modules.backbones.cell_places import measured_lattice
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
@@ -26,8 +25,9 @@ from protometry.lightning_modules.backbones.receptive_field import measured_fiel
 from protometry.lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
 from protometry.lightning_modules.backbones.until import end_after
 from protometry.lightning_modules.backbones.weights import load_weights
-from protometry.lightning_modules.geometry import Geometry, Layer, Spans
+from protometry.lightning_modules.bases.geometry import Geometry, Layer, Spans
 from protometry.metrics.primitives.upsample import Lattice
+from protometry.run_folder.command_line.messages import did_you_mean
 
 BackboneName = Literal[
     "sketch", "resnet18", "resnet34", "resnet50", "mobilenet_v2", "vgg19", "densenet169", "convnext_tiny", "bagnet9",

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from protometry.lightning_modules.backbones.receptive_field import redrawn
-from protometry.lightning_modules.geometry import Line
+from protometry.lightning_modules.bases.geometry import Line
 from protometry.metrics.primitives.upsample import Lattice
 
 _LAYOUTS = {  # move values, which has to happen even where the shape stays

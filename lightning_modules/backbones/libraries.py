@@ -20,9 +20,9 @@ from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
 
-from protometry.command_line.messages import did_you_mean
 from protometry.lightning_modules.backbones.output import on_meta, remove_unused
 from protometry.lightning_modules.backbones.weights import REMEDY, load_weights
+from protometry.run_folder.command_line.messages import did_you_mean
 
 Statistics: TypeAlias = dict[str, list[float]]
 PRETRAINED = "pretrained"  # the weights that a library has for a name

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from protometry.lightning_modules.geometry import Spans
+from protometry.lightning_modules.bases.geometry import Spans
 
 _CELLS = 4  # cells measured in one backward pass, each on its own copy of the image
 _SCALE = 1e20  # of the gradients, so that the faintest path through a deep network stays above the least float32

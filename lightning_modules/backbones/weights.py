@@ -13,8 +13,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model_weights, list_models
 
-from protometry.command_line.messages import counted
-from protometry.command_line.user_path import user_path
+from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.unreadable import why_unreadable
 
 REMEDY = "Pass `--model.backbone.weights FILE`, or `null` to start from random weights."

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protometry.command_line.user_path import user_path
-from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.pipnet import PIPNet
 from protometry.lightning_modules.protopnet import ProtoPNet
 from protometry.lightning_modules.protopool import ProtoPool
@@ -14,6 +13,7 @@ from protometry.lightning_modules.protovit import ProtoViT
 from protometry.lightning_modules.released import pipnet, protopnet, protopool, prototree, protovit
 from protometry.lightning_modules.released.format import Format
 from protometry.lightning_modules.released.load import load_in_format
+from protometry.run_folder.command_line.user_path import user_path
 
 FORMATS: dict[type[InterpretableModule], Format] = {
     ProtoPNet: protopnet.FORMAT,

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from protometry.lightning_modules.backbones.weights import without_wrappers
-from protometry.lightning_modules.interpretable import InterpretableModule
+from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.released.format import Contents, Format
 from protometry.run_folder.unreadable import why_unreadable
 

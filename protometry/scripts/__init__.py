@@ -6,8 +6,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from protometry.command_line.ending import expect_signals
-from protometry.command_line.stop_signals import SIGNALS
+from protometry.run_folder.command_line.ending import expect_signals
+from protometry.run_folder.command_line.stop_signals import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]  # of the package
 COMMANDS = {
@@ -17,7 +17,7 @@ COMMANDS = {
     "audit": ("check the explanations of a trained model against their controls", "protometry.evaluation.audit"),
     "edit": ("remove units from a trained model, and compare", "protometry.evaluation.edit"),
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
-    "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.push"),
+    "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.export.push"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
     "words": ("embed words and images for models whose concepts are words", "protometry.evaluation.words"),
     "backbones": ("list networks to build a model on", "protometry.lightning_modules.backbones"),

@@ -195,7 +195,7 @@ def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Re
 
 def correct(results: Results, family: list[str]) -> None:
     """Add Holm-corrected p values to the declared hypotheses, ``<arm>/<key>`` or ``<arm> - <arm>/<key>``."""
-    from protometry.reports.tables.paired_statistics import holm  # as `page` above
+    from protometry.evaluation.tables.paired_statistics import holm  # as `page` above
 
     members = []
     for name in family:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from protometry.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import Result, flat
 from protometry.studies.bundle import Bundle
@@ -43,7 +43,7 @@ def _read(bundle: Bundle, arm: Arm, file: Path, metrics: Sequence[str]) -> Colum
     flag = f"Expected `images.{arm.id}`, {file},"
     if file.name != "images.csv" or not file.is_file():
         raise ValueError(f"{flag} to be the images.csv that `protometry evaluate run` writes for the arm's model.")
-    from protometry.reports.results.values_csv import read_values  # imports torch, which takes seconds
+    from protometry.evaluation.results.values_csv import read_values  # imports torch, which takes seconds
 
     values = read_values(file)
     if missing := [name for name in metrics if name not in values.keys]:

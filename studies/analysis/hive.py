@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from protometry.reports.published.columns import Match
-from protometry.reports.published.numbers import Published, published
-from protometry.reports.published.paper_tables import PaperTable
-from protometry.reports.tables.paper_rows import Row
-from protometry.reports.tables.records import Cell
+from protometry.evaluation.published.columns import Match
+from protometry.evaluation.published.numbers import Published, published
+from protometry.evaluation.published.paper_tables import PaperTable
+from protometry.evaluation.tables.paper_rows import Row
+from protometry.evaluation.tables.records import Cell
 from protometry.studies.bundle import load_bundle
 from protometry.studies.study import Arm, Study
 

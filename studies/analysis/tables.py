@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from protometry.reports.markdown import lines
+from protometry.evaluation.tables.markdown import lines
 from protometry.run_folder.csv_text import csv_text
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.names import FLAGS, name_of

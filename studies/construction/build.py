@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from protometry.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.bundle import Bundle, design_problems, read_consent, write_bundle
 from protometry.studies.construction.drawing import Drawing
 from protometry.studies.construction.method import ExplainedModel, Method

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from protometry.evaluation.explained.scan import samples_of
+from protometry.evaluation.explained.unit_sources import UnitSources
 from protometry.explanations import Targets, unit_views
 from protometry.explanations.heat import heat_map, scale_of
 from protometry.explanations.views import crop, draw_box, fit, to_image
-from protometry.reports.scan import samples_of
-from protometry.reports.unit_sources import UnitSources
 from protometry.studies.bundle import media_name
 from protometry.studies.construction.method import ExplainedModel
 from protometry.studies.questions import POINTS

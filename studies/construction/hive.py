@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from protometry.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.construction.build import build
 from protometry.studies.construction.method import Method
 from protometry.studies.records import read

@@ -10,16 +10,16 @@ from typing import Literal, cast
 
 import torch
 
-from protometry.command_line.messages import counted
 from protometry.datamodules import load_datamodule
 from protometry.datamodules.load import match_data, read_datamodule
+from protometry.evaluation.explained.scan import Scan, loaders, scan
 from protometry.explanations import Explainer, GradCAM, Random, choose_explainer
 from protometry.explanations.choice import description
 from protometry.explanations.decision import against_others
 from protometry.explanations.tree_path import Node, Step, grow, path
 from protometry.lightning_modules import load_model
 from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel
-from protometry.reports.scan import Scan, loaders, scan
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.bundle import SHOW_CLASS
 from protometry.studies.study import Form, Rating, Similarity, TaskName
 from protometry.studies.tasks import task_of

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from protometry.command_line.serving import body_of
+from protometry.run_folder.command_line.serving import body_of
 from protometry.studies.questions import Form, form_of
 
 MAX_BODY = 64 * 1024  # bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from uvicorn.server import HANDLED_SIGNALS
 
-from protometry.command_line.serving import listening, server_of
-from protometry.command_line.stop_signals import StopSignal, handled_by
+from protometry.run_folder.command_line.serving import listening, server_of
+from protometry.run_folder.command_line.stop_signals import StopSignal, handled_by
 from protometry.studies.bundle import load_bundle
 from protometry.studies.server.app import make_app
 from protometry.studies.store import open_store

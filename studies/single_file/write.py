@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protometry.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted
 from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.participants import Participant, steps_of
 from protometry.studies.server.pages import Pages

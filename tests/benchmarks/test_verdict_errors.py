@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.verdict_errors import CASES, verdicts
+from protometry.evaluation.pages.audit_page import CLEAR
 from protometry.metrics.concepts.prediction import ConceptPrediction
 from protometry.metrics.sanity.against_control import AgainstControl
 from protometry.metrics.suite import ENTRIES, SUITES
-from protometry.reports.html.audit_page import CLEAR
 
 
 @pytest.mark.parametrize(

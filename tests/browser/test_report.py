@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from protometry.reports.html import Limits, build_comparison, build_report
+from protometry.evaluation.pages import Limits, build_comparison, build_report
+from tests.evaluation.explained.evaluated import comparison_of, evaluation_files, explained_of
 from tests.lightning_modules.registry import tiny_birds
-from tests.reports.evaluated import comparison_of, evaluation_files, explained_of
 
 pytestmark = pytest.mark.browser
 

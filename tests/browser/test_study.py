@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from protometry.command_line.serving import listening, server_of
+from protometry.run_folder.command_line.serving import listening, server_of
 from protometry.studies.flow import expected
 from protometry.studies.participants import read_database
 from protometry.studies.server.app import make_app

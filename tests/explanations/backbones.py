@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from protometry.explanations.relevance.recorder import record
 from protometry.explanations.relevance.tape import Tape
 from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.geometry import Geometry
 
 
 def moved_statistics(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.geometry import Geometry, Layer
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.geometry import Geometry, Layer
 
 
 class MeanPooled(nn.Module):

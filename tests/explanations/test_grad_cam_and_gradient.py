@@ -8,7 +8,7 @@ from torch import nn
 from protometry.explanations.explainer import Targets
 from protometry.explanations.grad_cam_and_gradient import GradCAM, GraphOutput, InputXGradient
 from protometry.explanations.integrated_gradients import IntegratedGradients
-from protometry.lightning_modules.geometry import Layer
+from protometry.lightning_modules.bases.geometry import Layer
 from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import CellReader, MeanPooled, Weighted, rand, randn
 

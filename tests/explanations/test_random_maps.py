@@ -6,7 +6,7 @@ import torch
 from protometry.explanations.explainer import Targets
 from protometry.explanations.random_maps import Random
 from protometry.explanations.upsample import Upsample
-from protometry.lightning_modules.geometry import Layer
+from protometry.lightning_modules.bases.geometry import Layer
 from protometry.metrics.primitives.perturbation import keyed_noise
 from protometry.metrics.primitives.regions import percentile_mask
 from tests.explanations.small_models import MeanPooled, rand

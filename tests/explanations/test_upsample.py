@@ -7,7 +7,7 @@ import torch
 
 from protometry.explanations.explainer import Targets
 from protometry.explanations.upsample import Upsample
-from protometry.lightning_modules.geometry import Geometry, Layer
+from protometry.lightning_modules.bases.geometry import Geometry, Layer
 from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import MeanPooled, rand, randn
 

@@ -3,7 +3,7 @@
 import pytest
 
 from protometry.evaluation.audit import main
-from protometry.reports.results.runs import evaluations
+from protometry.evaluation.results.runs import evaluations
 from tests.tiny_runs import fit
 
 

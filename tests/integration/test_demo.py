@@ -5,8 +5,8 @@ import webbrowser
 import pytest
 
 from protometry.evaluation.demo import RUN, main
+from protometry.evaluation.results.metrics_json import read_metrics
 from protometry.lightning_modules import load_model
-from protometry.reports.results.metrics_json import read_metrics
 
 
 def test_the_trained_model_is_of_this_code():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from protometry.datamodules.stamp import Stamp
+from protometry.datamodules.shortcut import Stamp
 from protometry.evaluation.edit import edited_phases, main, reasons_of
 from protometry.lightning_modules import PIPNet, load_model
 from tests.lightning_modules.registry import TINY_PROTOPNET, selected_qpm

@@ -13,22 +13,22 @@ from PIL import Image
 from protometry.callbacks import Interpretability
 from protometry.callbacks.evaluation.unit_maps import unit_maps
 from protometry.callbacks.forward.walk import walk
-from protometry.command_line.user_path import shown
 from protometry.datamodules import SketchBirdsDataset, load_datamodule
 from protometry.datamodules.sample import sample_key
 from protometry.evaluation.evaluate import evaluate as evaluate_request
 from protometry.evaluation.hardware import Hardware
+from protometry.evaluation.pictures.funnybirds.parts import read_birds
 from protometry.evaluation.request import Request
+from protometry.evaluation.results.runs import collect
+from protometry.evaluation.results.values_csv import PREDICTION
+from protometry.evaluation.tables.run_tables import text_of
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import BoxMaps, SummedMaps
 from protometry.explanations.views import to_image
 from protometry.lightning_modules import load_model
 from protometry.metrics.functional import part_thresholds
 from protometry.metrics.suite import resolve
-from protometry.reports.pictures.funnybirds.parts import read_birds
-from protometry.reports.results.runs import collect
-from protometry.reports.results.values_csv import PREDICTION
-from protometry.reports.tables.run_tables import text_of
+from protometry.run_folder.command_line.user_path import shown
 from protometry.scripts import evaluate
 from tests.tiny_runs import fit, run_evaluation
 
@@ -141,7 +141,7 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
     checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
-    monkeypatch.setattr("protometry.reports.results.scores_file.find_spec", lambda name: None)
+    monkeypatch.setattr("protometry.evaluation.results.scores_file.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"the package pyarrow for `--scores parquet`.*\[parquet\]"):
         run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
     assert not list(folder.glob("scores.*"))

@@ -14,11 +14,11 @@ from protometry import PhotoExplainer, export
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.one_photo import read_photo
 from protometry.evaluation.__main__ import main
-from protometry.evaluation.model_card import model_card
+from protometry.evaluation.explained.explained_model import ExplainedModel
+from protometry.evaluation.export.model_card import model_card
+from protometry.evaluation.pages import Answer
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.lightning_modules import load_model
-from protometry.reports.explained_model import ExplainedModel
-from protometry.reports.html import Answer
 from protometry.run_folder.model_folder import WEIGHTS
 from protometry.scripts import evaluate
 from tests.lightning_modules.registry import MODELS, tiny_birds

@@ -10,7 +10,7 @@ import pytest
 from lightning import Callback
 
 from protometry.callbacks import RunCheckpoint
-from protometry.command_line.ending import from_shell
+from protometry.run_folder.command_line.ending import from_shell
 from protometry.run_folder.layout import BEST
 from protometry.scripts import evaluate, train
 from tests.tiny_runs import (

@@ -10,8 +10,8 @@ from pydoc import locate
 
 import pytest
 
-from protometry.command_line.ending import from_shell
 from protometry.evaluation.__main__ import main as export
+from protometry.run_folder.command_line.ending import from_shell
 from protometry.scripts import evaluate
 from tests.tiny_runs import STEPS_PER_EPOCH, fit, last, run_evaluation
 
@@ -74,7 +74,7 @@ def test_a_training(moment, number, resumes, tmp_path):
     [
         ("protometry.callbacks.Interpretability.on_test_batch_end", signal.SIGTERM),
         ("protometry.evaluation.evaluate.write_all_values", signal.SIGHUP),
-        ("protometry.reports.html.site.Site.page", signal.SIGTERM),
+        ("protometry.evaluation.pages.site.Site.page", signal.SIGTERM),
     ],
 )
 def test_an_evaluation(moment, number, tmp_path, run_copy):
@@ -92,7 +92,7 @@ def test_an_evaluation(moment, number, tmp_path, run_copy):
 
 def test_an_export(tmp_path, run_copy):
     call = [str(run_copy), "--out", str(tmp_path / "model"), "--allow_classes", "tests"]
-    moment = "protometry.evaluation.exported_model.write_exported"
+    moment = "protometry.evaluation.export.exported_model.write_exported"
     ended = end(tmp_path, moment, signal.SIGTERM, partial(export, call))
     assert ended == (143, "Stopped by SIGTERM. Run the command again.")
     assert [path.name for path in tmp_path.iterdir() if "model" in path.name] == []

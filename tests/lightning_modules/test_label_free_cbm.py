@@ -10,13 +10,13 @@ import torch
 from examples.planted_words import plant
 from protometry.callbacks import Interpretability
 from protometry.callbacks.phases.words import WordEmbeddings, unfit_words
+from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.lightning_modules import LabelFreeCBM, load_model
 from protometry.lightning_modules.contract import Words
 from protometry.lightning_modules.heads.concept_layer import cubed_cosine, fit_concept_layer
-from protometry.reports.explained_model import ExplainedModel
 from tests.engine_runs import run_engine
+from tests.lightning_modules.bases.test_load import saved
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
-from tests.lightning_modules.test_load import saved
 
 NAMES = ["red", "green", "blue", "flat", "absent", "noise"]
 

@@ -12,8 +12,8 @@ from protometry.callbacks import Interpretability
 from protometry.explanations.choice import choose_explainer
 from protometry.lightning_modules import load_model
 from tests.engine_runs import run_engine
+from tests.lightning_modules.bases.test_load import saved
 from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
-from tests.lightning_modules.test_load import saved
 
 SIZE = (64, 64)
 SWIN = {"embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4), "window_size": 4}

@@ -17,7 +17,7 @@ from protometry.callbacks.phases.pruning import ignore_silent
 from protometry.callbacks.phases.ranks import state_hash
 from protometry.callbacks.phases.schedule import ACTIONS
 from protometry.lightning_modules import Classifier
-from protometry.lightning_modules.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
+from protometry.lightning_modules.bases.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import PhasePlan, SchedulerSpec
 from protometry.lightning_modules.pipnet import PIPNet, paired
 from tests.engine_runs import run_engine

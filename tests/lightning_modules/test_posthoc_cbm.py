@@ -6,7 +6,7 @@ import torch
 from protometry.callbacks import Interpretability
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.lightning_modules import PosthocCBM
-from protometry.lightning_modules.training_inputs import refuse_unfit_concepts
+from protometry.lightning_modules.bases.training_inputs import refuse_unfit_concepts
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from protometry.lightning_modules.losses import alignment, tanh_uniformity
+from protometry.lightning_modules.bases.losses import alignment, tanh_uniformity
 
 close = torch.testing.assert_close
 

@@ -13,8 +13,8 @@ from torch.utils.data import default_collate
 from protometry.callbacks import Evaluation, Interpretability
 from protometry.datamodules.base import ImageDataModule
 from protometry.explanations.explainer import Explainer
+from protometry.lightning_modules.bases.geometry import Geometry, Layer
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.geometry import Geometry, Layer
 from protometry.lightning_modules.phases import Phase, PhasePlan
 from tests.planted.scenes import CLASSES, NEUTRAL, PART_COLOURS, SIZE, SPOT
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_1samp
 
-from protometry.reports.results.values_csv import PREDICTION, write_values
+from protometry.evaluation.results.values_csv import PREDICTION, write_values
 from protometry.studies.__main__ import main
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test

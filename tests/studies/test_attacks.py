@@ -18,8 +18,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from protometry.command_line import serving
-from protometry.command_line.serving import listening, server_of
+from protometry.run_folder.command_line import serving
+from protometry.run_folder.command_line.serving import listening, server_of
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
 from protometry.studies.participants import read_database, steps_of

@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 
 from protometry.datamodules import SketchBirds
+from protometry.evaluation.explained.scan import loaders, samples_of, scan
 from protometry.explanations.tree_path import grow, path
 from protometry.explanations.views import fit, to_image
 from protometry.lightning_modules.contract import DecidesByTree, UnitTable
-from protometry.reports.scan import loaders, samples_of, scan
 from protometry.studies.__main__ import main
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.graded import grade
@@ -155,7 +155,7 @@ def test_a_region_is_what_its_box_holds(run, monkeypatch):
         for sample in samples_of(dataset, names):
             yield {**sample, "image": torch.stack([across, across.T, torch.full_like(across, 0.7 + next(shown) / 1e4)])}
 
-    for module in ("protometry.studies.construction.drawing", "protometry.reports.unit_sources"):
+    for module in ("protometry.studies.construction.drawing", "protometry.evaluation.explained.unit_sources"):
         monkeypatch.setattr(f"{module}.samples_of", lambda dataset, names: list(planted(dataset, names)))
     bundle, _ = run("ProtoPNet", items=1, places=replace(PLACES, right=1, wrong=1))
     rows = [row for item in bundle.study.arms[0].items for option in item.options for row in option.rows]

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from scipy.stats import spearmanr
 
 from benchmarks.study_errors import Cell, errors
-from protometry.reports.published.numbers import published
+from protometry.evaluation.published.numbers import published
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import tradeoff_results
 from protometry.studies.flow import Step, item_questions

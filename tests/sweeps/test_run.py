@@ -10,7 +10,7 @@ import yaml
 
 from protometry.run_folder.lock import LOCK
 from protometry.sweeps.__main__ import main
-from tests.reports.evaluated import content
+from tests.evaluation.explained.evaluated import content
 from tests.sweeps import stand_in
 
 # a training that writes its settings, then a checkpoint, which tests wait for, and an evaluation

@@ -11,8 +11,8 @@ from protometry.callbacks import Interpretability
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import IntegratedGradients, Random, Upsample
 from protometry.explanations.choice import description
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.geometry import Geometry
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]])
 LABELS = torch.tensor([0, 2, 1, 1])  # the last one is wrong

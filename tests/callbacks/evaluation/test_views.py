@@ -9,7 +9,7 @@ from protometry.callbacks.evaluation.sanity_views import SHIFT_SEED
 from protometry.callbacks.evaluation.views import STABILITY_SEED, VIEWS, inside
 from protometry.callbacks.forward.observer import Observer
 from protometry.callbacks.forward.untrained_backbone import UntrainedBackbone
-from protometry.datamodules.stamp import Stamp
+from protometry.datamodules.shortcut import Stamp
 from protometry.explanations import PRP, Upsample
 from protometry.explanations.explainer import Targets
 from protometry.metrics import functional as kernels

@@ -21,8 +21,8 @@ from protometry.callbacks.phases.projection import (
 )
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.contract import ModelOutput, SourceTable, UnitTable
-from protometry.lightning_modules.geometry import Geometry
 from protometry.lightning_modules.heads.prototypes import PrototypeLayer
 from tests.lightning_modules.registry import SHORT, TINY_PROTOPNET, tiny_birds, tiny_trainer
 

@@ -169,7 +169,7 @@ class TestOwnPhotos:
         monkeypatch.chdir(root)
         assert folder(".").title == "flowers"
         assert folder("../cub200").dataset_name == "cub200 (own photos)"
-        records = json.loads((ROOT / "reports/published/published.json").read_text())
+        records = json.loads((ROOT / "evaluation/published/published.json").read_text())
         records = records if isinstance(records, list) else records["records"]
         assert {record["dataset"] for record in records} - {"all"} == set(WITH_PUBLISHED_NUMBERS)
 

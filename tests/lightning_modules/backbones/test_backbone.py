@@ -15,7 +15,7 @@ from torchvision.transforms.functional import normalize
 
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, Normalize, build_backbone
 from protometry.lightning_modules.backbones.backbone import longest_path
-from protometry.lightning_modules.geometry import Layer
+from protometry.lightning_modules.bases.geometry import Layer
 from tests.rounding import terms_of, tolerance
 
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}

@@ -16,7 +16,7 @@ from protometry.lightning_modules.backbones.output import shape_of_features
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
 from protometry.lightning_modules.backbones.sections import backbone_sections
 from tests.lightning_modules.backbones.test_weights import BACKBONES
-from tests.lightning_modules.test_load import saved
+from tests.lightning_modules.bases.test_load import saved
 
 SWIN = {"embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4)}
 TINY = {  # options, image size, channels, grid, whether a cell sees the whole image

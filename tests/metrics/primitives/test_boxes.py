@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from protometry.lightning_modules.geometry import Geometry
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.metrics.functional import bounding_boxes, cell_boxes, patch_boxes, points_in_boxes, window_boxes
 from tests.metrics.tester import NAN
 

@@ -19,8 +19,8 @@ from protometry.datamodules.bird_parts import LABEL_MAP_CODES, PART_NAMES, Inter
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.explanations import BoxMaps, Explainer, GradCAM, Random, SummedMaps, Targets, Upsample
 from protometry.lightning_modules import ProtoPNet
+from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
-from protometry.lightning_modules.geometry import Geometry
 from protometry.metrics.facts import Facts
 from protometry.metrics.functional import part_thresholds, target_pairs
 from tests.engine_runs import run_engine

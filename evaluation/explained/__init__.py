@@ -1,0 +1,1 @@
+"""What a model shows of one image: its units, their names, boxes, evidence and cautions."""

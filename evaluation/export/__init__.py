@@ -1,0 +1,1 @@
+"""Trained models as folders of their own: written, read, described and pushed."""

@@ -1,6 +1,0 @@
-"""Pictures that an evaluation leaves in its folder."""
-
-from protometry.reports.pictures.evaluation import evaluation_pictures, write_pictures
-from protometry.reports.pictures.family import Evaluated
-
-__all__ = ["Evaluated", "evaluation_pictures", "write_pictures"]

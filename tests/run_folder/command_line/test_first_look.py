@@ -1,0 +1,81 @@
+"""Help and refusals that need neither torch nor Lightning."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protometry.run_folder.command_line.first_look import look_at
+from protometry.scripts import evaluate
+from tests.tiny_runs import ROOT
+
+WITHOUT = """
+import runpy, sys
+class Refused:
+    def find_spec(name, *_):
+        if name in ("torch", "lightning"):
+            raise ImportError(name)
+del sys.argv[0]
+sys.meta_path.insert(0, Refused)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("train.py --help", 0, "    fit                 train a model"),
+        ("train.py fot", 2, "invalid choice: 'fot' (choose from 'fit', 'validate', 'test', 'convert')"),
+        ("train.py fit --config=missing.yaml", 2, "error: Expected argument `config` to be a file, but missing.yaml"),
+        ("train.py test --ckpt_path missing", 2, "error: Expected argument `ckpt_path` to be a checkpoint file, but m"),
+        ("train.py test --ckpt_path=~/missing", 2, f"a checkpoint file, but {Path.home()}/missing does not exist"),
+        ("evaluate.py table ~/missing", 2, f"to be a file or folder, but {Path.home()}/missing does not exist"),
+        ("evaluate.py run --help", 0, "--trainer.accelerator"),
+        ("evaluate.py table --help", 0, "--published"),
+        ("evaluate.py run --ckpt_pth x", 2, "error: unrecognized arguments: --ckpt_pth x"),
+        ("evaluate.py run --ckpt_path missing --explainer GradCAM", 2, "but missing does not exist"),
+        ("evaluate.py table missing", 2, "error: Expected argument `runs` to be a file or folder, but missing does"),
+        (f"evaluate.py table {'long' * 99}", 2, "error: [Errno 36] File name too long"),
+        ("sweeps/__main__.py run missing.yaml", 2, "error: [Errno 2] No such file or directory: 'missing.yaml'"),
+        ("studies/__main__.py analyse missing", 2, "error: Expected missing to be a study, but study.json is missing."),
+    ],
+)
+def test_the_command_line_answers_without_torch(command, code, said):
+    call = [sys.executable, "-c", WITHOUT, *command.split()]
+    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == code
+    assert said in result.stdout + result.stderr
+
+
+OPEN = ("model: [1, 2\ndata: {a: b\n", "bad.yaml, line 1, column 8 did not find expected")
+TWICE = ("runs: a\nruns: b\n", "bad.yaml, line 2, column 1")
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "said"),
+    [
+        ("train.py fit --config", *OPEN),
+        ("train.py fit --config", *TWICE),
+        ("sweeps/__main__.py run", *OPEN),
+        ("sweeps/__main__.py tune", *TWICE),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_refused_at_once(command, text, said, tmp_path):
+    (tmp_path / "bad.yaml").write_text(text)
+    call = [sys.executable, "-c", WITHOUT, *command.split(), str(tmp_path / "bad.yaml")]
+    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+EXPLAINED = ["run", "--ckpt_path", str(ROOT / "evaluate.py"), "--explainer", "protometry.explanations.GradCAM"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*EXPLAINED, "--explainer.relu", "false"], [*EXPLAINED, "--suite", "all"], ["table", str(ROOT / "conf*")]],
+)
+def test_what_only_the_command_knows_is_left_to_it(words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *words])
+    look_at(evaluate.COMMANDS, evaluate.FirstCommandLine)

@@ -1,0 +1,53 @@
+"""Freed memory is kept for the next tensor, unless the environment decides."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from protometry.run_folder.command_line.freed_memory import keep_freed_memory
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of malloc.h
+PROGRAM = """
+import resource, torch
+from protometry.run_folder.command_line.freed_memory import keep_freed_memory
+print(keep_freed_memory())
+for _ in range(20):  # until freed pieces have joined
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(2**22) for _ in range(4)]  # 64 MiB, 16,384 pages
+    del tensors
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.slow
+def test_later_tensors_have_the_pages_of_earlier_ones():
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=clean, capture_output=True, text=True, check=True)
+    kept, first, *_, last = done.stdout.split()
+    if kept == "False":
+        pytest.skip("memory is not managed by glibc")
+    assert int(last) * 10 < int(first)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2**31, True), (2**25, True), (0, False)], ids=["new", "old", "none"])
+def test_an_old_glibc_is_asked_for_less(most, expected, monkeypatch):
+    def mallopt(parameter, value):
+        accepted = parameter != MMAP_THRESHOLD or value <= most
+        chosen.update({parameter: value} if accepted else {})
+        return int(accepted)
+
+    chosen = {}
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    assert keep_freed_memory() is expected
+    assert chosen == ({MMAP_THRESHOLD: min(most, 2**30), TRIM_THRESHOLD: 2**30} if expected else {})
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_the_environment_decides(name, monkeypatch):
+    monkeypatch.setenv(name, "glibc.malloc.trim_threshold=1" if name == "GLIBC_TUNABLES" else "1")
+    assert not keep_freed_memory()
