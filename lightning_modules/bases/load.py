@@ -100,7 +100,7 @@ def _arguments(kind: type) -> set[str]:
 
 def _no_such_argument(name: str, kind: type, path: str | Path) -> str:
     """The message for an argument that a model does not have."""
-    models = [model for model in InterpretableModule.__subclasses__() if model.__module__.startswith(str(__package__))]
+    models = [model for model in InterpretableModule.__subclasses__() if model.__module__.startswith("protometry.")]
     owners = [model.__name__ for model in models if name in _arguments(model)]
     if owners:
         whose = " or ".join(owners)

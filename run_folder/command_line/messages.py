@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SILENCED = (
     "💡 Tip: For seamless cloud",  # an advertisement for another logger, at every start
     "GPU available:",  # the summary of a run names the hardware in use, and a warning the unused
