@@ -1,4 +1,4 @@
-"""How often each kind of 95 % interval holds the true value, by simulation; the table of ``docs/metrics.md``.
+"""How often each kind of 95 % interval holds the true value, by simulation; the table of ``docs/results/intervals.md``.
 
     python benchmarks/interval_coverage.py
     python benchmarks/interval_coverage.py --draws 20000 --seed 1

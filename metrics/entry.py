@@ -19,7 +19,7 @@ class Words:
         question: it answers, in plain words, for readers who have not read the papers.
         name: of the metric in its paper.
         formula: in one line of Markdown.
-        source: short names of the papers in ``docs/metrics.md``, with equation or section.
+        source: short names of the papers in ``docs/papers.md``, with equation or section.
         misread: how the number is easily misread.
         finding: the sentence of an audit, with ``{value}``; empty for a metric that an audit leaves out.
     """
@@ -89,7 +89,7 @@ class Family:
         question: what they ask together, in plain words.
         entries: of all its metrics, in the order of results.
         needs: what they may need besides ``protometry.metrics.needs.NEEDS``: None if it is there, else why it is not.
-        about: further sentences for ``docs/metrics.md``.
+        about: further sentences for the page of all metrics.
     """
 
     name: str

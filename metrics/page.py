@@ -1,4 +1,4 @@
-"""The tables of ``docs/metrics.md``, made from the entries of all metrics."""
+"""The tables of all metrics, made from their entries: a page of the guide's site."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def resolve(suite: Sequence[str]) -> list[str]:
         near = did_you_mean(unknown[0], known)
         raise ValueError(
             f"Expected argument `suite` to hold names among {[*SUITES, *families]}, or keys such as 'general/f1' "
-            f"(docs/metrics.md), but got {unknown}.{near}"
+            f"(`python -m protometry.metrics` prints all), but got {unknown}.{near}"
         )
     return list(dict.fromkeys(key for name in names for key in known[name]))
 

@@ -1,4 +1,4 @@
-"""Pages of the site that lie outside ``docs/``: README, changelog, and the files that a page links to.
+"""Pages of the site that lie outside ``docs/``: README, changelog, the files that a page links to, and all metrics.
 
 Links keep the form that the code host needs; here their targets become pages, so that the site needs no other host.
 """
@@ -13,9 +13,21 @@ from typing import Any
 
 from mkdocs.structure.files import File, InclusionLevel
 
+from protometry.metrics.page import tables
+from protometry.metrics.suite import FAMILIES
+
 ROOT = Path(__file__).parents[2]
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^()#\s:]+)(?P<anchor>#[^)]*)?\)")
+METRICS = """\
+# All metrics
+
+One row for each key of `metrics.json`, made from the code. [Read the numbers](read_the_numbers.md) explains the
+file, and [papers](papers.md) the short names. ↑: higher is better, as in the source. Fractions are printed in
+percent. *Top-5 units* are the five active units with the largest scores on the clean image; s is a score, w a weight
+of the head, and a prime marks the perturbed image.
+
+"""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml"}
 CSS = """\
 .md-grid { max-width: 80rem; }
@@ -60,6 +72,7 @@ def on_files(files: Any, config: Any) -> Any:
         )
     for name, text in texts.items():
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "metrics.md", content=METRICS + tables(FAMILIES.values())))
     files.append(File.generated(config, "site.css", content=CSS))
     return files
 

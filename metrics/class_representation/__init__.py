@@ -21,5 +21,5 @@ FAMILY = Family(
         "five_features": lambda facts: unless(most_features(facts) >= 5, "no class has five weights that are not 0"),
     },
     about="For every model with a weight matrix, over its active units with a non-zero weight; see [class "
-    "representation](class_representation.md). Not in the default suite.",
+    "representations](read_the_numbers.md#class-representations). Not in the default suite.",
 )

@@ -120,8 +120,8 @@ FAMILY = Family(
         "residual": lambda facts: unless(facts.residual, "the units of the model explain its logits completely"),
     },
     "For models with a weight matrix whose units are concepts, or are named after them; formulas, baselines and the "
-    "rankings of the suite `concepts_full` are in [concepts](concepts.md). θ are weights, u scores, V how strongly a "
-    "class has a concept. Not in the default suite.",
+    "rankings of the suite `concepts_full` are in [concepts](read_the_numbers.md#concepts). θ are weights, u scores, V "
+    "how strongly a class has a concept. Not in the default suite.",
 )
 INTERVENTION = Family(
     "intervention",

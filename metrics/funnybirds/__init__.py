@@ -55,5 +55,5 @@ FAMILY = Family(
     "After Hesse et al. (2023). Only on data whose parts can be removed; not in the default suite. P are the important "
     "parts of an explanation, PI their importance, Irr the parts and objects that the model does not use; "
     "`--interface` decides how explanations are read, and one threshold is chosen for all numbers that depend on P. "
-    "[All definitions](funnybirds.md).",
+    "[The protocol](funnybirds.md).",
 )
