@@ -50,7 +50,8 @@ def _counter(shape: tuple[int, ...], values_per_word: int, device: torch.device)
 
 def _words(keys: Tensor, counter: Tensor) -> Tensor:
     """Random int64 words ``(B, k, count)``."""
-    return mix_bits(keys[..., None] + counter)
+    words = mix_bits(keys[..., None] + counter)
+    return words if words.numel() else words.new_empty(words.shape)  # strides of 0 cannot be read as shorter words
 
 
 def _shaped(values: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -89,6 +89,7 @@ class TestKeyed:
     def test_no_image_and_no_unit(self, kernel, oracle):
         assert kernel(IDS[:0], RANKS[:0], (3, 4)).shape == (0, 4, 3, 4)
         assert kernel(IDS, RANKS[:, :0], (3, 4)).shape == (5, 0, 3, 4)
+        assert kernel(IDS[:0], torch.arange(4).expand(0, 4), ()).shape == (0, 4)  # with strides of 0
 
 
 class TestDistribution:
