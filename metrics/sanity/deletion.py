@@ -72,7 +72,7 @@ DELETION = MetricEntry(
         "any change silences is near 1/16 whatever its map is: read `lift_over_shifted`, negative for a good map.",
         finding="Without the pixels that its map marks most, a unit keeps {value} of its score on average.",
     ),
-    needs=("explainer",),
+    needs=("units", "explainer"),
     view="deletion",
 )
 
@@ -88,6 +88,6 @@ INSERTION = MetricEntry(
         "leaves a unit raises it: read `lift_over_shifted`.",
         finding="Without the pixels that its map marks least, a unit keeps {value} of its score on average.",
     ),
-    needs=("explainer",),
+    needs=("units", "explainer"),
     view="insertion",
 )

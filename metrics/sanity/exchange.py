@@ -58,7 +58,7 @@ class ExchangedAgreement(ImageMean):
         self._accumulate(same.masked_fill(~refitted_logits.isfinite().all(dim=1), torch.nan))
 
 
-_NEEDS = ("exchange", "single_label", "training")
+_NEEDS = ("units", "exchange", "single_label", "training")
 
 EXCHANGED_ACCURACY = MetricEntry(
     "sanity/exchanged_accuracy",

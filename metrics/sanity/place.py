@@ -108,6 +108,7 @@ CELL_ALONE = MetricEntry(
         "over cells cannot keep its score. The cell has edges that the image does not have. A larger cell shows more.",
         finding="With nothing but the cell of its peak shown, a unit keeps {value} of its score on average.",
     ),
+    needs=("units",),
     view="place",
 )
 
@@ -123,5 +124,6 @@ GRADIENT_INSIDE = MetricEntry(
         misread="A gradient holds for small changes; `sanity/cell_alone` makes a large one. Compare networks on grids "
         "of the same size only.",
     ),
+    needs=("units",),
     view="place",
 )

@@ -137,7 +137,7 @@ RANK_CORRELATION = MetricEntry(
         "the frame of the image show in random networks, too.",
         finding="Before and after its backbone gets random weights, the maps of a unit correlate by {value}.",
     ),
-    needs=("explainer", "backbone"),
+    needs=("units", "explainer", "backbone"),
     view="randomised",
 )
 
@@ -151,7 +151,7 @@ SIMILARITY = MetricEntry(
         source="[A18] 4, [W04] 13",
         misread="Any two smooth maps are alike in most windows: compare with `shifted`, not with 0.",
     ),
-    needs=("explainer", "backbone"),
+    needs=("units", "explainer", "backbone"),
     view="randomised",
 )
 
@@ -161,7 +161,7 @@ def _of_last_stages(entry: MetricEntry, stages: int) -> MetricEntry:
     last = "last stage" if stages == 1 else f"last {stages} stages"
     formula = f"the same with only the {last} of the backbone drawn again"
     words = replace(entry.words, name=f"{entry.words.name}, {last}", formula=formula, finding="")
-    needs = ("explainer", "backbone", f"stages@{stages}")
+    needs = ("units", "explainer", "backbone", f"stages@{stages}")
     return replace(entry, key=f"{entry.key}@{stages}", words=words, needs=needs, view=f"randomised@{stages}", full=True)
 
 

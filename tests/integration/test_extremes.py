@@ -104,3 +104,11 @@ def test_metrics_are_built_or_say_why_not(classes, units, concepts, side):
     suite = ["all", "concepts_full"]
     built, skipped = build(suite, known)
     assert {*built, *skipped} == set(resolve(suite))
+
+
+def test_no_metric_of_sanity_shows_images_for_units_that_are_not_there():
+    """A tree that is pruned to one leaf has none."""
+    units = {"active": torch.zeros(4, dtype=torch.bool), "owner": torch.ones(4, 2, dtype=torch.bool)}
+    built, skipped = build(["sanity"], facts(num_classes=2, weight=torch.ones(2, 4), **units))
+    assert {*built} <= {"sanity/shortcut_success"}
+    assert "units: no unit is active" in skipped["sanity/cell_alone"]
