@@ -1,4 +1,4 @@
-"""How often tests and intervals of studies err, by simulation; the tables of ``docs/studies_reference.md``.
+"""How often tests and intervals of studies err, by simulation; the tables of ``docs/studies.md``.
 
     python benchmarks/study_errors.py
     python benchmarks/study_errors.py --draws 10000 --seed 1
