@@ -1,7 +1,7 @@
 """Models, explainers, metrics and the engine on tensors that claim to be on CUDA, which needs no GPU.
 
 A tensor made on another device fails here as it would there, and every place where the host waits for the device is
-noted; docs/many_gpus.md lists them. Answers to the host are made up.
+noted; docs/many_gpus.md sums them up. Answers to the host are made up.
 """
 
 import copy
