@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 from lightning import LightningDataModule
 
@@ -27,9 +26,6 @@ from protometry.datamodules.transforms.continuity import ContinuityVariant
 from protometry.datamodules.views import Augmentations, SecondView, Stratified, TwoViews
 from protometry.run_folder.command_line.processes import gathered
 from protometry.run_folder.settings import Effect
-
-if TYPE_CHECKING:  # a subclass of the base below
-    from protometry.datamodules.wrapped import Items, WrappedDatasets
 
 MOST_WORKERS = 1024  # processes; more bring a machine down
 LARGEST_SIDE = 4096  # pixels; one image then takes 200 MB, before any layer
@@ -147,46 +143,13 @@ class ImageDataModule(LightningDataModule, ABC):
         self.loading = replace(self.loading, **changes)
 
     @classmethod
-    def from_datasets(  # type: ignore[override]  # Lightning's also takes iterable data sets, and none for training
-        cls,
-        train_dataset: Items,
-        val_dataset: Items | None = None,
-        test_dataset: Items | None = None,
-        classes: Sequence[str] | None = None,
-        projection_dataset: Items | None = None,
-        tables: ClassTables | None = None,
-        **options: Any,
-    ) -> WrappedDatasets:
-        """Wrap map-style data sets, such as those of torchvision or Hugging Face.
-
-        ::
-
-            train, test = OxfordIIITPet(root, "trainval"), OxfordIIITPet(root, "test")
-            data = ImageDataModule.from_datasets(train, test_dataset=test, augmentation="geometric")
-
-        Args:
-            train_dataset: as :class:`.WrappedDataset` takes it, and so are the others.
-            val_dataset: without it, there is no validation.
-            test_dataset: without it, the model cannot be tested.
-            classes: their names, if the training data do not name them.
-            projection_dataset: the training images without random changes, if ``train_dataset`` makes such changes.
-            tables: names of parts and concepts, if items have such annotations.
-            options: of :class:`.WrappedDatasets`.
+    def from_datasets(cls, *args: Any, **options: Any) -> Any:
+        """Lightning's, whose loaders have no ids and no exact sampling, is refused.
 
         Raises:
-            ValueError: if an option is out of range.
+            TypeError: with the name of ours.
         """
-        from protometry.datamodules.wrapped import GivenDatasets
-
-        data = GivenDatasets(classes, **options)
-        data.given = {
-            "train": train_dataset,
-            "val": val_dataset,
-            "test": test_dataset,
-            "projection": projection_dataset,
-        }
-        data.tables = tables or ClassTables()
-        return data
+        raise TypeError(f"Expected `WrappedDatasets.from_datasets`, but got `{cls.__name__}.from_datasets`.")
 
     @property
     @abstractmethod

@@ -7,20 +7,18 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import PurePath
 from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Subset
 
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_position, image_tensor
-from protometry.datamodules.photos.files import on_white
+from protometry.datamodules.photos.files import pixels_of
 from protometry.datamodules.sample import FIELDS, Capabilities, ClassTables, Sample, sample_key
 from protometry.datamodules.splits import Split
 from protometry.datamodules.transforms.photo import (
@@ -217,7 +215,7 @@ class WrappedDatasets(ImageDataModule):
 
     Example:
         >>> photos = [(np.full((40, 60, 3), 50 * number, np.uint8), number % 2) for number in range(4)]
-        >>> data = ImageDataModule.from_datasets(photos, None, photos, classes=["wren", "jay"], image_size=32)
+        >>> data = WrappedDatasets.from_datasets(photos, None, photos, classes=["wren", "jay"], image_size=32)
         >>> data.dataset("test")[1]["image"].shape, data.num_classes, data.has_validation
         (torch.Size([3, 32, 32]), 2, False)
     """
@@ -234,6 +232,41 @@ class WrappedDatasets(ImageDataModule):
         super().__init__(**loading)
         self.classes, self.augmentation, self.geometry = classes, augmentation, geometry
         self._transform(augmentation)  # refuses unknown names
+
+    @classmethod
+    def from_datasets(  # type: ignore[override]  # Lightning's also takes iterable data sets, and none for training
+        cls,
+        train_dataset: Items,
+        val_dataset: Items | None = None,
+        test_dataset: Items | None = None,
+        classes: Sequence[str] | None = None,
+        projection_dataset: Items | None = None,
+        tables: ClassTables | None = None,
+        **options: Any,
+    ) -> GivenDatasets:
+        """Wrap map-style data sets, such as those of torchvision or Hugging Face.
+
+        Args:
+            train_dataset: as :class:`.WrappedDataset` takes it, and so are the others.
+            val_dataset: without it, there is no validation.
+            test_dataset: without it, the model cannot be tested.
+            classes: their names, if the training data do not name them.
+            projection_dataset: the training images without random changes, if ``train_dataset`` makes such changes.
+            tables: names of parts and concepts, if items have such annotations.
+            options: of :class:`.WrappedDatasets`.
+
+        Raises:
+            ValueError: if an option is out of range.
+        """
+        data = GivenDatasets(classes, **options)
+        data.given = {
+            "train": train_dataset,
+            "val": val_dataset,
+            "test": test_dataset,
+            "projection": projection_dataset,
+        }
+        data.tables = tables or ClassTables()
+        return data
 
     @abstractmethod
     def datasets(self) -> Mapping[str, Items | None]:
@@ -318,7 +351,7 @@ class WrappedDatasets(ImageDataModule):
 
 
 class GivenDatasets(WrappedDatasets):
-    """Loaders over the data sets of :meth:`.ImageDataModule.from_datasets`, which live as long as the program."""
+    """Loaders over the data sets of :meth:`.WrappedDatasets.from_datasets`, which live as long as the program."""
 
     given: Mapping[str, Items | None] | None = None
 
@@ -330,7 +363,7 @@ class GivenDatasets(WrappedDatasets):
         """
         if self.given is None:
             raise ValueError(
-                "Expected data sets, but a run does not store those of `ImageDataModule.from_datasets`. Define a "
+                "Expected data sets, but a run does not store those of `WrappedDatasets.from_datasets`. Define a "
                 "subclass of WrappedDatasets in a module of yours that returns them, and train with it."
             )
         return self.given
@@ -339,29 +372,6 @@ class GivenDatasets(WrappedDatasets):
     def dataset_name(self) -> str:
         """The data set in results: the class of the training data."""
         return type(self._datasets["train"]).__name__
-
-
-def pixels_of(image: Any) -> NDArray[np.uint8]:
-    """``(H, W, 3)`` uint8 RGB of a PIL image, or of pixels of NumPy ``(H, W[, 3])`` or torch ``(1 or 3, H, W)``.
-
-    Raises:
-        ValueError: if it is something else.
-    """
-    if isinstance(image, Image.Image):
-        if image.mode.startswith(("I", "F")):
-            raise ValueError(f"Expected an image of 8 bits per channel, but got mode {image.mode!r}.")
-        return np.array(on_white(image).convert("RGB"))
-    array = image.movedim(0, -1).numpy() if isinstance(image, Tensor) and image.ndim == 3 else np.asarray(image)
-    if array.ndim >= 2 and array.size == np.prod(array.shape[:2]):
-        array = np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
-        encoded = isinstance(image, bytes | str | PurePath | Mapping)
-        remedy = " Decode it first, as `PIL.Image.open` or `cast_column` of Hugging Face does." if encoded else ""
-        raise ValueError(
-            "Expected `image` to be a PIL image, uint8 pixels (H, W, 3) of NumPy or (3, H, W) of torch, or a float "
-            f"tensor (3, H, W), but got {type(image).__name__} {array.dtype} {array.shape}.{remedy}"
-        )
-    return np.ascontiguousarray(array)
 
 
 def _as_field(name: str, value: Any) -> Tensor:

@@ -23,7 +23,7 @@ class PhotoExplainer:
 
     Args:
         model: a folder of ``protometry export``; or a checkpoint, whose data must be at hand.
-        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
+        explainer: makes the maps; by default the one that ``choose_explainer`` finds for the model.
         size: longer side of the pictures of units in pixels, at most 256.
         classes: how many classes pages explain, those with the largest logits; each takes about as long as the first.
         most: lines for each.

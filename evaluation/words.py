@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from protometry.datamodules.base import ImageDataModule
 from protometry.lightning_modules.label_free_cbm import read_words
 from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.command_line.parser import StrictParser
 
 _BATCH = 256  # words at once
@@ -48,7 +49,7 @@ def _towers(name: str, weights: str) -> tuple[Any, Any]:
     try:
         import open_clip
     except ImportError as error:
-        raise ValueError('Expected open_clip to be installed: pip install "protometry[text]".') from error
+        raise ValueError(requires("text", "open_clip")) from error
     try:
         return open_clip.create_model(name, pretrained=weights).eval(), open_clip.get_tokenizer(name)
     except (RuntimeError, OSError) as error:

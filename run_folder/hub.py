@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 from protometry.run_folder.command_line.first_look import HUB, MODEL_FILE
+from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.command_line.user_path import user_path
 
 _ADDRESS = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?")  # pathlib makes one slash of two
 FILES = [MODEL_FILE, "model.safetensors", "units/*.png", "README.md"]  # all that a model consists of; no code
-EXTRA = 'Expected the library of the hub to be installed: `pip install "protometry[hub]"`.'
+EXTRA = requires("hub", "the library of the hub")
 
 
 def repository_of(address: str | Path) -> tuple[str, str | None]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from protometry.run_folder.command_line.ending import from_shell
-from protometry.run_folder.command_line.messages import write_any_text
+from protometry.run_folder.command_line.messages import requires, write_any_text
 from protometry.run_folder.command_line.parser import StrictParser
 
 # what each command does, and where; only the module of the asked command is imported
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
-        print(f'error: {error.name} is not installed: pip install -e ".[study]"', file=sys.stderr)
+        print(f"error: {requires('study', error.name)}", file=sys.stderr)
         return 2
     return 0
 

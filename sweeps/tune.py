@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from protometry.run_folder.atomic import write_atomic
-from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.messages import counted, requires
 from protometry.run_folder.command_line.user_path import expand_paths, user_path
 from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.csv_text import csv_text, whole_rows
@@ -220,7 +220,7 @@ def _study(tuning: Tuning, seed: int) -> optuna.Study:
         import optuna
         from sqlalchemy.exc import SQLAlchemyError
     except ModuleNotFoundError:
-        raise ValueError('Expected Optuna to be installed for a tuning: pip install -e ".[tune]".') from None
+        raise ValueError(requires("tune", "Optuna")) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     database = (tuning.folder / "optuna.db").absolute()
     try:

@@ -86,3 +86,13 @@ def test_a_message_names_only_what_can_be_typed(flags):
     assert wrong == []
     found = unknown("--trainer.epochs and --model.phases.joint and --data.rot", flags["train.py", "fit"])
     assert list(found) == ["trainer.epochs", "data.rot"]
+
+
+def test_a_missing_extra_is_worded_once():
+    """Right for a checkout and for an installed wheel; a path or ``-e .`` would be right for one of them only."""
+    texts = {path.name: path.read_text("utf-8") for name in MAY_IMPORT for path in (ROOT / name).rglob("*.py")}
+    assert [name for name, text in texts.items() if "pip install" in text] == ["messages.py"]
+    setup = (ROOT / "setup.cfg").read_text("utf-8")
+    named = {extra for text in texts.values() for extra in re.findall(r"requires\(\W(\w+)\W, ", text)}
+    assert "timm" in named
+    assert [extra for extra in named if f"\n{extra} =\n" not in setup] == []

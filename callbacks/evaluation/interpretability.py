@@ -58,7 +58,7 @@ class Interpretability(Callback):
         validation_suite: the same for validation, in addition to the general metrics of every epoch.
         every_n_epochs: how often ``validation_suite`` is computed within ``fit``; a second view of the images, if some
             metric reads it, is made in every validation.
-        explainer: makes the saliency; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
+        explainer: makes the saliency; by default the one that ``choose_explainer`` finds for the model.
         top_k: units looked at per image; all, if the model has fewer.
         variant: ``"paper"``, or ``"quanproto"`` for what the published tables of Schlinge et al. (2025) used.
         noise: standard deviation of the completeness noise; 0 to check that nothing changes then.

@@ -70,7 +70,7 @@ class PrototypeMedia(Callback):
 
     Args:
         limit: the most prototypes to draw, in the order of classes and units.
-        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
+        explainer: makes the maps; by default the one that ``choose_explainer`` finds for the model.
 
     Raises:
         ValueError: if ``limit`` is below 1, or the explainer does not support the model.

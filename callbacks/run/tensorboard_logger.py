@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.folder import given_folder
 
 
 class RunTensorBoardLogger(TensorBoardLogger):
-    """Writes ``<save_dir>/tensorboard``; needs ``pip install -e ".[tensorboard]"``.
+    """Writes ``<save_dir>/tensorboard``; needs the extra ``tensorboard``.
 
     Args:
         save_dir: the run folder; the command line fills it in.
@@ -23,7 +24,4 @@ class RunTensorBoardLogger(TensorBoardLogger):
         try:
             super().__init__(given_folder(save_dir), name="tensorboard", version="", purge_step=resume_step)
         except ModuleNotFoundError as error:
-            raise ValueError(
-                "Expected the package tensorboard for RunTensorBoardLogger. Install it with "
-                '`pip install -e ".[tensorboard]"`.'
-            ) from error
+            raise ValueError(requires("tensorboard", "tensorboard")) from error

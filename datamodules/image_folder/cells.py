@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protometry.datamodules.photos.files import SAVE_AGAIN, delimiter_of, read_text
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.messages import requires
 
 KINDS = (".csv", ".parquet", ".json")
 
@@ -106,10 +107,7 @@ def read_parquet(path: Path, problems: Problems) -> Cells:
         ValueError: if pyarrow is not installed or cannot read the file.
     """
     if find_spec("pyarrow") is None:
-        raise ValueError(
-            f'Expected the package pyarrow for {path.name}. Install it with `pip install -e ".[parquet]"`, or save the '
-            "table as .csv."
-        )
+        raise ValueError(f"{requires('parquet', f'pyarrow, which {path.name} needs,')} Or save the table as .csv.")
     import pyarrow  # an extra
     import pyarrow.parquet
 

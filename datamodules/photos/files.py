@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile
+from torch import Tensor
 
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
@@ -145,18 +146,39 @@ def decode_image(
         raise ValueError(f"Expected {path} to be an image, but it cannot be decoded: {words}.") from error
 
 
-def pixels_of(image: Image.Image, mode: Literal["RGB", "L"] = "RGB", upright: bool = False) -> NDArray[np.uint8]:
-    """The pixels of an image of Pillow, as :func:`decode_image` has them.
+def pixels_of(image: Any, mode: Literal["RGB", "L"] = "RGB", upright: bool = False) -> NDArray[np.uint8]:
+    """The pixels of an image of Pillow, as :func:`decode_image` has them, or of an array, which is RGB.
+
+    Args:
+        image: of Pillow; or uint8 of NumPy ``(H, W[, 3])`` or torch ``(1 or 3, H, W)``.
+        mode: of the result, for an image of Pillow.
+        upright: whether to turn an image of Pillow by its EXIF tag.
 
     Raises:
         OSError: if it comes from a file that is damaged.
-        ValueError: if its range is not known.
+        ValueError: if it is something else, or its range is not known.
     """
+    if not isinstance(image, Image.Image):
+        return _pixels_of_array(image)
     pixels = _eight_bits(image)
     pixels = on_white(pixels) if mode == "RGB" else pixels
     turn = _turn(image) if upright else None
     pixels = pixels if turn is None else pixels.transpose(turn)
     return np.array(pixels if pixels.mode == mode else pixels.convert(mode))  # convert always copies
+
+
+def _pixels_of_array(image: Any) -> NDArray[np.uint8]:
+    array = image.movedim(0, -1).numpy() if isinstance(image, Tensor) and image.ndim == 3 else np.asarray(image)
+    if array.ndim >= 2 and array.size == np.prod(array.shape[:2]):
+        array = np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        encoded = isinstance(image, bytes | str | PurePath | Mapping)
+        remedy = " Decode it first, as `PIL.Image.open` or `cast_column` of Hugging Face does." if encoded else ""
+        raise ValueError(
+            "Expected `image` to be a PIL image, uint8 pixels (H, W, 3) of NumPy or (3, H, W) of torch, or a float "
+            f"tensor (3, H, W), but got {type(image).__name__} {array.dtype} {array.shape}.{remedy}"
+        )
+    return np.ascontiguousarray(array)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from protometry.datamodules.photos.folders import is_utf8
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
 from protometry.datamodules.transforms.placement import GeometryPreset
-from protometry.datamodules.wrapped import pixels_of as pixels_of_item
 from protometry.run_folder.command_line.user_path import user_path
 
 PhotoLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
@@ -104,10 +103,8 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     """What errors call a photo, and its pixels."""
     if isinstance(photo, bytes):
         return "photo", _decoded(photo, max_pixels)
-    if isinstance(photo, Image.Image):
+    if isinstance(photo, Image.Image | np.ndarray):
         return "photo", pixels_of(photo, upright=True)
-    if isinstance(photo, np.ndarray):
-        return "photo", pixels_of_item(photo)
     path = user_path(photo)
     if path.is_dir():
         raise FileNotFoundError(

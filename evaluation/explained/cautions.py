@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.explanations.views import Box
 from protometry.run_folder.command_line.messages import counted
-
-if TYPE_CHECKING:
-    from protometry.evaluation.explained.unit_sources import UnitSources
 
 NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
 LOW, UNLIKE = 0.9, 0.99  # shares of training images with a higher similarity that are worth a sentence
@@ -31,9 +22,9 @@ def cautions(
         boxes: of the units that are shown, inclusive pixels.
         size: ``(H, W)`` pixels of the image.
         best: highest score of a unit.
-        reference: see :func:`best_similarities`; None for units whose scores are not similarities to training patches.
-            Scores of features, concepts and classes have no upper bound, and noise often has larger ones than any
-            training image.
+        reference: ``best_similarities`` of :class:`.UnitSources`; None for units whose scores are not similarities to
+            training patches. Scores of features, concepts and classes have no upper bound, and noise often has larger
+            ones than any training image.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
     """
     texts = []
@@ -61,29 +52,3 @@ def share(box: Box | None, size: tuple[int, int]) -> float:
         return 0.0
     x0, y0, x1, y1 = box
     return (x1 - x0 + 1) * (y1 - y0 + 1) / (size[0] * size[1])
-
-
-def best_similarities(sources: UnitSources) -> Tensor:
-    """The highest unit score of each of up to 1,000 training images, drawn by class.
-
-    They are remembered in the cache folder, for these weights, arguments and images.
-
-    Returns:
-        ``(n,)`` float64.
-    """
-    remembered = cache_folder() / "similarities" / f"{_fingerprint(sources.model, sources.datamodule)}.json"
-    with contextlib.suppress(ValueError):  # nothing is remembered, or half a file after a crash
-        return torch.tensor(json.loads(recall(remembered) or b""), dtype=torch.float64)
-    best = sources.training.scores.amax(dim=1)
-    remember(remembered, json.dumps(best.tolist()).encode())
-    return best
-
-
-def _fingerprint(model: Any, datamodule: Any) -> str:
-    """Of everything that decides the scores of training images."""
-    settings = [sorted(part.hparams.items(), key=str) for part in (model, datamodule)]
-    digest = hashlib.sha256(repr([type(model), *settings, datamodule.dataset("projection").contents]).encode())
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

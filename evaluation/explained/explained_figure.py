@@ -37,7 +37,7 @@ def explain(
         model: in evaluation mode.
         datamodule: of the data it was trained on.
         sample: of the data, or any mapping with ``image``, (3, H, W) float32 in [0, 1], and ``sample_id``.
-        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
+        explainer: makes the maps; by default the one that ``choose_explainer`` finds for the model.
         size: longer side of each photo in pixels.
         most: places to show.
 

@@ -110,7 +110,7 @@ class ExplainedModel:
     """Explains images and units, each picture made once.
 
     Args:
-        explainer: makes the maps; by default PRP, AttnLRP or upsampled maps, whichever fits the model.
+        explainer: makes the maps; by default the one that ``choose_explainer`` finds for the model.
         size: longer side of the pictures in pixels, at most 256.
         sources: the photos that stand for the units; by default those of the data.
 

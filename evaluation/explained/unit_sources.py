@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.evaluation.explained.cautions import best_similarities
+from protometry.datamodules.photos.cache import cache_folder, recall, remember
 from protometry.evaluation.explained.scan import Scan, labels_of, samples_of, scan
 from protometry.explanations import Explainer, unit_views
 from protometry.explanations.unit_view import LEAST_CROP, BoxView, box_views, part_in
@@ -73,8 +76,21 @@ class UnitSources:
 
     @cached_property
     def best_similarities(self) -> Tensor | None:
-        """``(n,)`` float64, the highest similarity of each of some training images; None where scores are none."""
-        return best_similarities(self) if self.units.kind == "prototype" and self.there else None
+        """The highest score of each of up to 1,000 training images, drawn by class; None where scores are none.
+
+        They are remembered in the cache folder, for these weights, arguments and images.
+
+        Returns:
+            ``(n,)`` float64.
+        """
+        if self.units.kind != "prototype" or not self.there:
+            return None
+        remembered = cache_folder() / "similarities" / f"{_fingerprint(self.model, self.datamodule)}.json"
+        with contextlib.suppress(ValueError):  # nothing is remembered, or half a file after a crash
+            return torch.tensor(json.loads(recall(remembered) or b""), dtype=torch.float64)
+        best = self.training.scores.amax(dim=1)
+        remember(remembered, json.dumps(best.tolist()).encode())
+        return best
 
     def of(self, units: Sequence[int]) -> dict[int, Source]:
         """The photos of some units; none where there are no training images."""
@@ -126,3 +142,13 @@ class UnitSources:
         if not isinstance(self.model, Projectable):
             return None
         return self.model.distance_maps(self.model.embed(images)).amin(dim=(2, 3))
+
+
+def _fingerprint(model: Any, datamodule: Any) -> str:
+    """Of everything that decides the scores of training images."""
+    settings = [sorted(part.hparams.items(), key=str) for part in (model, datamodule)]
+    digest = hashlib.sha256(repr([type(model), *settings, datamodule.dataset("projection").contents]).encode())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.command_line.messages import requires
 
 ProgramFormat = Literal["pt2", "onnx"]
 OUTPUTS = ("logits", "probabilities", "scores", "maps")
@@ -51,7 +52,7 @@ def write_program(model: Any, file: Path, kind: ProgramFormat) -> None:
         try:
             import onnxscript  # noqa: F401
         except ImportError as error:
-            raise ValueError('Expected ONNX to be installed: `pip install "protometry[onnx]"`.') from error
+            raise ValueError(requires("onnx", "ONNX")) from error
         names: dict[str, Any] = {"input_names": ["images"], "output_names": list(OUTPUTS)}
         with warnings.catch_warnings():  # about exponentials that overflow in its sigmoid, whose limit it takes
             warnings.filterwarnings("ignore", category=RuntimeWarning, module="onnx")

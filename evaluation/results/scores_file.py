@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.csv_text import csv_text
 
 Format = Literal["csv", "parquet"]
@@ -40,10 +41,7 @@ def refuse_format(form: Format | None) -> None:
         ValueError: if the package that writes it is not installed.
     """
     if form == "parquet" and find_spec("pyarrow") is None:
-        raise ValueError(
-            'Expected the package pyarrow for `--scores parquet`. Install it with `pip install -e ".[parquet]"`, or '
-            "pass `--scores csv`."
-        )
+        raise ValueError(f"{requires('parquet', 'pyarrow')} Or pass `--scores csv`.")
 
 
 def write_scores(scores: UnitScores | None, folder: Path, form: Format | None) -> None:

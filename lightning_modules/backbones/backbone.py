@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
 from protometry.lightning_modules.backbones.cell_places import measured_lattice
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
-from protometry.lightning_modules.backbones.libraries import LIBRARIES
+from protometry.lightning_modules.backbones.libraries import IMAGENET, LIBRARIES
 from protometry.lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
 from protometry.lightning_modules.backbones.output import check_images_apart, shape_of_features
 from protometry.lightning_modules.backbones.output_stride import set_output_stride
@@ -38,7 +38,7 @@ Normalization = Literal["imagenet", "none"] | dict[str, list[float]]
 
 _NULL = (None, "None")  # a `null` typed on the command line arrives as the word None
 _STATISTICS = {
-    "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+    "imagenet": IMAGENET,
     "none": {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]},
 }
 

@@ -22,7 +22,7 @@ from torchvision.models.vision_transformer import VisionTransformer, interpolate
 
 from protometry.lightning_modules.backbones.output import on_meta, remove_unused
 from protometry.lightning_modules.backbones.weights import REMEDY, load_weights
-from protometry.run_folder.command_line.messages import did_you_mean
+from protometry.run_folder.command_line.messages import did_you_mean, requires
 
 Statistics: TypeAlias = dict[str, list[float]]
 PRETRAINED = "pretrained"  # the weights that a library has for a name
@@ -160,9 +160,7 @@ def timm_network(
     try:
         import timm
     except ImportError as error:
-        raise ValueError(
-            f'Expected timm to be installed for `backbone.name: timm/{name}`: pip install "protometry[timm]".'
-        ) from error
+        raise ValueError(requires("timm", f"timm, which `backbone.name: timm/{name}` needs,")) from error
     if not timm.is_model(name):
         near = did_you_mean(name.split(".")[0], timm.list_models())
         raise ValueError(f"Expected argument `backbone.name` to be a network of timm, but got 'timm/{name}'.{near}")

@@ -25,7 +25,7 @@ def data_of(trainer: Trainer) -> Any:
         got = "loaders" if datamodule is None else type(datamodule).__name__
         raise TypeError(
             "Expected the trainer to be given an ImageDataModule, because phases and metrics also read the training "
-            f"images without augmentation, but got {got}. Wrap the data sets: `ImageDataModule.from_datasets(train, "
+            f"images without augmentation, but got {got}. Wrap the data sets: `WrappedDatasets.from_datasets(train, "
             "val, test)`."
         )
     return datamodule

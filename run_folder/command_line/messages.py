@@ -36,6 +36,11 @@ def program(name: str) -> str:
     return f"protometry {name}" if as_package else f"python {name}.py"
 
 
+def requires(extra: str, what: str) -> str:
+    """The message where an optional package is missing, with the extra that installs it."""
+    return f'Expected {what} to be installed: `pip install "protometry[{extra}]"`.'
+
+
 def in_words(seconds: float | None) -> str:
     """Remaining time in words, empty if it is unknown or over.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from protometry.datamodules import Cub200, ImageDataModule, SketchBirds
+from protometry.datamodules import Cub200, SketchBirds, WrappedDatasets
 from protometry.datamodules.shortcut import Stamp
 
 SIZES = {"train_size": 32, "val_size": 8, "test_size": 8, "image_size": 32}
@@ -87,7 +87,7 @@ PHOTOS = [(np.full((40, 60, 3), 50 * number, np.uint8), number % 2) for number i
 ])  # fmt: skip
 def test_bad_values(stamp, message):
     with pytest.raises(ValueError, match=message):
-        ImageDataModule.from_datasets(PHOTOS, classes=["wren", "jay"], image_size=32, stamp=stamp).train_dataloader()
+        WrappedDatasets.from_datasets(PHOTOS, classes=["wren", "jay"], image_size=32, stamp=stamp).train_dataloader()
 
 
 def test_several_labels_are_refused():

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from protometry.callbacks import Interpretability, PhaseSchedule
-from protometry.datamodules import ImageDataModule, WrappedDatasets, load_datamodule
+from protometry.datamodules import SketchBirds, WrappedDatasets, load_datamodule
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.dataset import image_tensor
 from protometry.datamodules.sample import ClassTables
@@ -60,12 +60,12 @@ def annotated(**options):
     """Data with every kind of annotation."""
     tables = ClassTables(part_names=["middle", "hidden"], concept_names=["has_corners", "is_orange"])
     sets = Shapes(24, 0, True), Shapes(8, 1, True), Shapes(8, 2, True)
-    return ImageDataModule.from_datasets(*sets, tables=tables, classes=PAIR, **options)
+    return WrappedDatasets.from_datasets(*sets, tables=tables, classes=PAIR, **options)
 
 
 def of(items, **options):
     """What an evaluation sees of items."""
-    data = ImageDataModule.from_datasets(items, None, items, **{"classes": PAIR, "image_size": 32, **options})
+    data = WrappedDatasets.from_datasets(items, None, items, **{"classes": PAIR, "image_size": 32, **options})
     return data.dataset("test")
 
 
@@ -118,7 +118,7 @@ def test_transparent_pixels_are_white():
 
 def test_a_vector_of_labels_is_multilabel():
     items = [(Image.new("RGB", (8, 8)), torch.tensor(labels)) for labels in ([0, 1, 1], [0, 0, 0])]
-    data = ImageDataModule.from_datasets(items, classes=["a", "b", "c"], image_size=8)
+    data = WrappedDatasets.from_datasets(items, classes=["a", "b", "c"], image_size=8)
     assert data.capabilities("train").multi_label is True
     samples = [data.dataset("train")[index] for index in (0, 1)]
     assert [sample["labels"].tolist() for sample in samples] == [[False, True, True], [False] * 3]
@@ -156,8 +156,8 @@ def test_labels_are_read_without_images_where_they_are_listed(monkeypatch):
 
 
 def test_equal_ids_with_other_images_have_another_fingerprint():
-    one, other = (ImageDataModule.from_datasets(Shapes(4), None, Shapes(4, seed), image_size=32) for seed in (1, 2))
-    again = ImageDataModule.from_datasets(Shapes(4), None, Shapes(4, 1), image_size=32)
+    one, other = (WrappedDatasets.from_datasets(Shapes(4), None, Shapes(4, seed), image_size=32) for seed in (1, 2))
+    again = WrappedDatasets.from_datasets(Shapes(4), None, Shapes(4, 1), image_size=32)
     assert one.fingerprint == again.fingerprint != other.fingerprint
 
 
@@ -182,7 +182,7 @@ IMAGE = torch.zeros(3, 32, 32)
 )
 def test_other_items_are_refused_with_their_position(items, reason):
     with pytest.raises(ValueError, match=reason):
-        ImageDataModule.from_datasets(items, classes=PAIR, image_size=32).setup()
+        WrappedDatasets.from_datasets(items, classes=PAIR, image_size=32).setup()
 
 
 class Raises(Shapes):
@@ -233,8 +233,8 @@ def test_random_training_images_need_plain_ones():
             return image.rotate(90 * float(torch.rand(()))), label
 
     with pytest.raises(ValueError, match="set `augmentation`, or hand over the images"):
-        ImageDataModule.from_datasets(Noisy(4), image_size=32).setup()
-    data = ImageDataModule.from_datasets(Noisy(4), projection_dataset=Shapes(4), image_size=32)
+        WrappedDatasets.from_datasets(Noisy(4), image_size=32).setup()
+    data = WrappedDatasets.from_datasets(Noisy(4), projection_dataset=Shapes(4), image_size=32)
     data.setup()
     assert not data.fixed_training_images
 
@@ -242,11 +242,11 @@ def test_random_training_images_need_plain_ones():
 @pytest.mark.parametrize("classes", [None, ["wren"], ["wren", "wren"]])
 def test_classes_need_names(classes):
     with pytest.raises(ValueError, match="`classes` to name at least two different classes of list"):
-        _ = ImageDataModule.from_datasets([(IMAGE, 0)], classes=classes).num_classes
+        _ = WrappedDatasets.from_datasets([(IMAGE, 0)], classes=classes).num_classes
 
 
 def test_a_split_that_is_not_there():
-    data = ImageDataModule.from_datasets(Shapes(4), image_size=32)
+    data = WrappedDatasets.from_datasets(Shapes(4), image_size=32)
     assert not data.has_validation
     with pytest.raises(ValueError, match="a data set `test`, but got train only"):
         data.test_dataloader()
@@ -264,10 +264,15 @@ class Foreign(LightningDataModule):
 @pytest.mark.parametrize("callbacks", [[], [PhaseSchedule(), Interpretability(["general"])]], ids=["bare", "callbacks"])
 @pytest.mark.parametrize("given", [Foreign(), Foreign().train_dataloader()], ids=["Foreign", "loaders"])
 def test_loaders_of_others_are_told_how_to_go_on(given, callbacks, request):
-    said = f"but got {request.node.callspec.id.split('-')[0]}.*`ImageDataModule.from_datasets"
+    said = f"but got {request.node.callspec.id.split('-')[0]}.*`WrappedDatasets.from_datasets"
     for method in ("fit", "test"):
         with pytest.raises(TypeError, match=said):
             getattr(trainer(*callbacks), method)(classifier(), given)
+
+
+def test_lightnings_own_way_to_wrap_data_sets_is_refused():
+    with pytest.raises(TypeError, match=r"`WrappedDatasets\.from_datasets`, but got `SketchBirds\.from_datasets`"):
+        SketchBirds.from_datasets(Shapes(4))
 
 
 def test_predictions_take_any_loader():

@@ -142,7 +142,7 @@ def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
     monkeypatch.setattr("protometry.evaluation.results.scores_file.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"the package pyarrow for `--scores parquet`.*\[parquet\]"):
+    with pytest.raises(ValueError, match=r"pyarrow to be installed: .*--scores csv"):
         run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
     assert not list(folder.glob("scores.*"))
     run_evaluation(evaluated_copy, "--scores", "csv", "--overwrite", "true", checkpoint="best")

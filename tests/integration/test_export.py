@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from protometry import PhotoExplainer, export
-from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules import WrappedDatasets
 from protometry.datamodules.photos.one_photo import read_photo
 from protometry.evaluation.__main__ import main
 from protometry.evaluation.explained.explained_model import ExplainedModel
@@ -117,7 +117,7 @@ def test_a_model_that_was_not_trained_by_a_run(photo, tmp_path):
     items = [
         ((drawn[k]["image"] * 255).round().byte().movedim(0, 2).numpy(), int(drawn[k]["label"])) for k in range(16)
     ]
-    data = ImageDataModule.from_datasets(items, items, items, classes=[f"kind {k}" for k in range(8)], image_size=32)
+    data = WrappedDatasets.from_datasets(items, items, items, classes=[f"kind {k}" for k in range(8)], image_size=32)
     model = MODELS["ProtoPNet"](num_classes=8, image_size=(32, 32)).eval()
     export(model, data, tmp_path / "model")
     answer = PhotoExplainer(tmp_path / "model")(photo)

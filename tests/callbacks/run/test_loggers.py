@@ -121,7 +121,7 @@ def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
 def test_without_the_package_tensorboard_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
     monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE", False)
-    with pytest.raises(ValueError, match=r"Expected the package tensorboard .* `pip install -e \"\.\[tensorboard\]\"`"):
+    with pytest.raises(ValueError, match=r"tensorboard to be installed: `pip install \"protometry\[tensorboard\]\"`"):
         RunTensorBoardLogger(str(tmp_path))
 
 

@@ -268,7 +268,7 @@ class TestFiles:
         assert data.table.points[0].tolist() == [[1.5, 2]]
         assert data.own.certainty[:2].tolist() == [[4], [0]]
         monkeypatch.setattr("protometry.datamodules.image_folder.cells.find_spec", lambda name: None)
-        with pytest.raises(ValueError, match=r"the package pyarrow for photos\.parquet\. Install"):
+        with pytest.raises(ValueError, match=r"pyarrow, which photos\.parquet needs, to be installed"):
             _ = own(root, table="photos.parquet").photos
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from protometry.datamodules import SketchBirds
-from protometry.evaluation.explained.cautions import best_similarities, cautions
+from protometry.evaluation.explained.cautions import cautions
 from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.explained.scan import scan
 from tests.lightning_modules.registry import MODELS, tiny_birds
@@ -41,7 +41,7 @@ def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch
     def scans(model, data):
         before = len(scanned)
         explained = ExplainedModel(model, data, size=48)
-        best = best_similarities(explained.sources).tolist()
+        best = explained.sources.best_similarities.tolist()
         return len(scanned) - before, best
 
     def built(**options):
