@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from protometry.lightning_modules.backbones import BackboneOptions
 from protometry.lightning_modules.backbones.bagnet import BAGNETS
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.classifier import Classifier
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
@@ -38,6 +39,15 @@ class BagNet(InterpretableModule):
         (torch.Size([2, 4, 3, 5]), True)
     """
 
+    card = Card(
+        name="BagNet",
+        units="classes",
+        decision="mean of the evidence of small patches",
+        paper="Brendel and Bethge 2019",
+        url="https://arxiv.org/abs/1904.00760",
+        page="bagnet.md",
+        tiny={"backbone": {"name": "bagnet9", "width": 16}},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = Classifier.presets
 
     def __init__(self, backbone: BackboneOptions | None = None, **kwargs: Any) -> None:

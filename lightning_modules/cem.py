@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import LossTerm
 from protometry.lightning_modules.bases.losses import cross_entropy
 from protometry.lightning_modules.concept_bottleneck import ConceptBottleneck
@@ -100,6 +101,15 @@ class CEM(ConceptBottleneck):
         torch.Size([2, 4])
     """
 
+    card = Card(
+        name="CEM",
+        units="concepts of the data, each with two embeddings",
+        decision="linear head over mixed embeddings",
+        paper="Espinosa Zarlenga et al. 2022",
+        url="https://arxiv.org/abs/2209.09056",
+        page="cem.md",
+        tiny={"embedding_size": 4},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan((_ORIGINAL,)),
         "sketch": PhasePlan(

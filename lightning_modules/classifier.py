@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
@@ -42,6 +43,12 @@ class Classifier(InterpretableModule):
         True
     """
 
+    card = Card(
+        name="Black box",
+        units="channels of the backbone",
+        decision="linear head over means",
+        page="classifier.md",
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "sgd": _sgd(150, {"backbone": 5e-3, "head": 1e-2}, 5e-4, {"step_size": 30, "gamma": 0.4}),
         "funnybirds": _sgd(120, {"backbone": 0.1, "head": 0.1}, 1e-4, {"step_size": 60, "gamma": 0.1}),

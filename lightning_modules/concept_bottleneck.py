@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.bases.losses import concept_bce, cross_entropy
 from protometry.lightning_modules.bases.training_inputs import data_of, refuse_unfit_concepts
@@ -104,6 +105,14 @@ class ConceptBottleneck(InterpretableModule):
         ([1.0, 1.0], True)
     """
 
+    card = Card(
+        name="Concept bottleneck",
+        units="concepts of the data",
+        decision="linear head over concepts",
+        paper="Koh et al. 2020",
+        url="https://arxiv.org/abs/2007.04612",
+        page="concept_bottleneck.md",
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         **_OF_THE_PAPER,
         "sketch_independent": _ours_in_turn(_FROM_SCRATCH, _TRUTH),

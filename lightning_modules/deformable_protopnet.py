@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import LossTerm, Task
 from protometry.lightning_modules.bases.losses import cross_entropy, part_orthogonality
@@ -138,6 +139,15 @@ class DeformableProtoPNet(ClassPrototypes):
         (torch.Size([3, 8]), torch.Size([3, 8, 4, 4]), torch.Size([3, 8, 4]))
     """
 
+    card = Card(
+        name="Deformable ProtoPNet",
+        units="prototypes of a class, of several parts that move",
+        decision="linear head over best similarities",
+        paper="Donnelly et al. 2022",
+        url="https://arxiv.org/abs/2111.15000",
+        page="deformable_protopnet.md",
+        tiny={"prototypes_per_class": 2, "hidden": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": _original(),
         "pretrained": fine_tuned(ALL_LOSSES, "offsets", rate=1e-4),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import LossTerm
 from protometry.lightning_modules.bases.losses import cross_entropy
 from protometry.lightning_modules.cem import CEM, mixed_embeddings
@@ -80,6 +81,15 @@ class IntCEM(CEM):
         [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
 
+    card = Card(
+        name="IntCEM",
+        units="as CEM's, with a policy that says which to correct next",
+        decision="as CEM's",
+        paper="Espinosa Zarlenga et al. 2023",
+        url="https://arxiv.org/abs/2309.16928",
+        page="cem.md#intcem-trained-to-be-corrected",
+        tiny={"embedding_size": 4},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         name: _with_policy(plan, 5.0 if name == "original" else 0.1) for name, plan in CEM.presets.items()
     }

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.projected_concepts import ProjectedConcepts
 from protometry.lightning_modules.contract import LeftOut, UnitTable, Words
 from protometry.lightning_modules.heads.concept_layer import fit_concept_layer
@@ -75,6 +76,14 @@ class LabelFreeCBM(ProjectedConcepts):
         (torch.Size([2, 2]), ('a beak', 'long legs'))
     """
 
+    card = Card(
+        name="Label-free concept bottleneck",
+        units="words, directions in the embedding learnt from text and image towers",
+        decision="sparse linear head over projections",
+        paper="Oikarinen et al. 2023",
+        url="https://arxiv.org/abs/2304.06129",
+        page="label_free_cbm.md",
+    )
     linked: Tensor
     left_out: Tensor
     shown: Tensor

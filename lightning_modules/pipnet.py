@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.bases.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.bases.training_inputs import data_of
@@ -117,6 +118,15 @@ class PIPNet(LinearHead, InterpretableModule):
         tensor([True, True, True])
     """
 
+    card = Card(
+        name="PIP-Net",
+        units="softmax channels of the backbone, no vectors",
+        decision="non-negative sparse head",
+        paper="Nauta et al. 2023",
+        url="https://doi.org/10.1109/CVPR52729.2023.00269",
+        page="pipnet.md",
+        tiny={"num_features": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (

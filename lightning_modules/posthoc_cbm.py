@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.projected_concepts import ProjectedConcepts
 from protometry.lightning_modules.bases.training_inputs import data_of, refuse_unfit_concepts
 from protometry.lightning_modules.contract import UnitTable
@@ -52,6 +53,14 @@ class PosthocCBM(ProjectedConcepts):
         (torch.Size([2, 6]), True)
     """
 
+    card = Card(
+        name="Post-hoc concept bottleneck",
+        units="annotated concepts, directions in the embedding",
+        decision="sparse linear head over projections",
+        paper="Yuksekgonul et al. 2023",
+        url="https://arxiv.org/abs/2205.15480",
+        page="posthoc_cbm.md",
+    )
     examples: Tensor
     accuracies: Tensor
     margins: Tensor

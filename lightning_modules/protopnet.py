@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import LossTerm
 from protometry.lightning_modules.bases.losses import cluster, multilabel_margin
@@ -80,6 +81,15 @@ class ProtoPNet(ClassPrototypes):
         (torch.Size([3, 4]), torch.Size([3, 8]), torch.Size([3, 8, 4, 4]))
     """
 
+    card = Card(
+        name="ProtoPNet",
+        units="prototypes of a class, patches of training images",
+        decision="linear head over best similarities",
+        paper="Chen et al. 2019",
+        url="https://arxiv.org/abs/1806.10574",
+        page="protopnet.md",
+        tiny={"prototypes_per_class": 2, "prototype_channels": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (_WARM, _joint("joint", 6, _DECAY), _last("last"), _joint("joint2", 10, _DECAY), _last("last2"))

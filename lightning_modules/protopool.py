@@ -18,6 +18,7 @@ from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.bases.losses import cluster, off_class_l1, separation, slot_orthogonality
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
@@ -111,6 +112,15 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
         (torch.Size([3, 4]), torch.Size([3, 6]), torch.Size([3, 6, 4, 4]))
     """
 
+    card = Card(
+        name="ProtoPool",
+        units="prototypes shared by classes through slots",
+        decision="linear head over slots",
+        paper="Rymarczyk et al. 2022",
+        url="https://arxiv.org/abs/2112.02902",
+        page="protopool.md",
+        tiny={"num_prototypes": 12, "slots_per_class": 2, "prototype_channels": 8, "off_class_init": -0.5},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (

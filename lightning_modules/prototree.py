@@ -17,6 +17,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from protometry.lightning_modules.backbones.sections import backbone_sections
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer
@@ -84,6 +85,15 @@ class ProtoTree(ComparesPatches, InterpretableModule):
         (torch.Size([3, 4]), torch.Size([3, 3]), torch.Size([3, 3, 4, 4]))
     """
 
+    card = Card(
+        name="ProtoTree",
+        units="prototypes at the nodes of a soft tree",
+        decision="path to a leaf",
+        paper="Nauta et al. 2021",
+        url="https://arxiv.org/abs/2012.02046",
+        page="prototree.md",
+        tiny={"depth": 5, "prototype_channels": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import ClassPrototypes, fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm
 from protometry.lightning_modules.bases.losses import coherence, orthonormality
@@ -190,6 +191,15 @@ class ProtoViT(ClassPrototypes):
         (torch.Size([3, 8]), torch.Size([3, 8, 4, 4]), torch.Size([3, 8, 4]))
     """
 
+    card = Card(
+        name="ProtoViT",
+        units="prototypes of a class, of parts in neighbouring patches of a transformer",
+        decision="linear head over sums of similarities",
+        paper="Ma et al. 2024",
+        url="https://arxiv.org/abs/2410.20722",
+        page="protovit.md",
+        tiny={"prototypes_per_class": 2, "parts": 3},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": _original(),
         "pretrained": _with_slots(fine_tuned(LOSSES, "slots")),

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.bases.losses import feature_diversity, feature_sparsity
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
@@ -84,6 +85,15 @@ class QPM(InterpretableModule):
         (tensor([2., 2., 2., 2.]), tensor(6))
     """
 
+    card = Card(
+        name="QPM",
+        units="selected channels of the backbone",
+        decision="sum of the 5 standardised features of a class",
+        paper="Norrenbrock et al. 2025",
+        url="https://arxiv.org/abs/2502.20130",
+        page="qpm.md",
+        tiny={"num_features": 12, "features_per_class": 3},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": PhasePlan(
             (

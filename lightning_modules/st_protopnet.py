@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import LossTerm, Task
 from protometry.lightning_modules.bases.losses import (
@@ -117,6 +118,15 @@ class STProtoPNet(TesNet):
         (torch.Size([3, 4]), torch.Size([3, 16]), torch.Size([3, 128, 4, 4]))
     """
 
+    card = Card(
+        name="ST-ProtoPNet",
+        units="prototypes of a class, far from other classes or near them",
+        decision="linear head over largest projections of both sets",
+        paper="Wang et al. 2023",
+        url="https://arxiv.org/abs/2301.04011",
+        page="st_protopnet.md",
+        tiny={"prototypes_per_class": 2, "prototype_channels": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": published(LOSSES, 16, 10, 5e-4, DECAY),
         "sketch": from_scratch(LOSSES),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import LossTerm
 from protometry.lightning_modules.bases.losses import orthonormality, subspace_separation
@@ -107,6 +108,15 @@ class TesNet(ClassPrototypes):
         (torch.Size([3, 4]), torch.Size([3, 8]), torch.Size([3, 8, 4, 4]))
     """
 
+    card = Card(
+        name="TesNet",
+        units="prototypes of a class, orthogonal directions of patches",
+        decision="linear head over largest projections",
+        paper="Wang et al. 2021",
+        url="https://openaccess.thecvf.com/content/ICCV2021/html/Wang_Interpretable_Image_Recognition_by_Constructing_Transparent_Embedding_Space_ICCV_2021_paper.html",
+        page="tesnet.md",
+        tiny={"prototypes_per_class": 2, "prototype_channels": 8},
+    )
     presets: ClassVar[dict[str, PhasePlan]] = {
         "original": published(LOSSES, 6, 20, 1e-3, SchedulerSpec("MultiStepLR", {"milestones": [4], "gamma": 0.1})),
         "sketch": from_scratch(LOSSES),

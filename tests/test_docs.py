@@ -10,6 +10,7 @@ import yaml
 
 from protometry.sweeps.sweep import SweepFile
 from protometry.sweeps.tune import TuningFile
+from tests.lightning_modules.registry import KINDS
 from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
 
 FILES = {"sweep.yaml": SweepFile, "folds.yaml": SweepFile, "tuning.yaml": TuningFile}
@@ -49,3 +50,14 @@ def test_yaml_files_are_read():
 def test_code_runs_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
     run_page(page)
+
+
+@pytest.mark.parametrize("model", KINDS, ids=lambda model: model.__name__)
+def test_table_of_models_says_what_is_on_their_cards(model):
+    card, page = model.card, ROOT / "docs/models/README.md"
+    paper = f"[{card.paper}]({card.url})" if card.paper else "–"
+    row = f"| [{model.__name__}]({card.page}) | {paper} | {card.units} | {card.decision} | "
+    rows = [line for line in page.read_text("utf-8").splitlines() if line.startswith(row)]
+    assert len(rows) == 1, f"expected {page} to have a row `{row}…`"
+    for path in (ROOT / "configs/model").glob("*.yaml"):
+        assert f"class_path: {model.__name__}\n" not in path.read_text("utf-8") or f"/{path.name})" in rows[0]

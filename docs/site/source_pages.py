@@ -13,6 +13,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, InclusionLevel
 
+from protometry import lightning_modules
 from protometry.metrics.page import tables
 from protometry.metrics.suite import FAMILIES
 
@@ -58,6 +59,16 @@ def source_page(path: str) -> str:
     """A page with the text of a file."""
     text = (ROOT / path).read_text("utf-8")
     return f"---\nsearch:\n  exclude: true\n---\n# {path}\n\n````{LANGUAGES.get(Path(path).suffix, '')}\n{text}\n````\n"
+
+
+def on_config(config: Any) -> Any:
+    """List the pages of the models, by the names on their cards, behind the page that compares them."""
+    models = next(entry["Models"] for entry in config.nav if "Models" in entry)
+    cards = [
+        card for name in lightning_modules.__all__ if (card := getattr(lightning_modules, name).__dict__.get("card"))
+    ]
+    models[1:1] = [{card.name: f"models/{card.page}"} for card in cards if card and "#" not in card.page]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from protometry.evaluation.results.metrics_json import Result
 
 ADDRESS = "hf://OWNER/NAME"  # until the model has one
-_SOURCE = re.compile(r"Source: (.+?\d{4}\)?)", re.DOTALL)
 
 
 def model_card(
@@ -41,7 +39,8 @@ def model_card(
         f"tags: [protometry, interpretability, {kind}]",
         "---",
     ]
-    cited = _source(type(model))
+    card = getattr(model, "card", None)  # a model of one's own may have none
+    cited = f"[{card.paper}]({card.url})" if card and card.paper else ""
     source = f" ({cited})" if cited else ""
     return "\n".join(
         [
@@ -92,14 +91,6 @@ def _results(result: Result | None) -> list[str]:
     explained = f"; explained by {result.explainer}" if result.explainer else ""
     said = f"On the {result.split} split of {code(result.dataset)}, {code(result.checkpoint)}{explained}."
     return [said, "", *lines(["metric", "unit", "value", "95 %", "n"], rows)]
-
-
-def _source(kind: type) -> str | None:
-    """The paper of a model, as its docstring names it."""
-    for base in kind.__mro__:
-        if found := _SOURCE.search(base.__doc__ or ""):
-            return " ".join(found[1].split())
-    return None
 
 
 def _training(training: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
+from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.bases.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.bases.training_inputs import data_of, load_initial_weights
@@ -54,6 +55,7 @@ class InterpretableModule(LightningModule, ABC):
             are requested for multilabel data.
     """
 
+    card: ClassVar[Card | None] = None
     presets: ClassVar[dict[str, PhasePlan]] = {}
     actions: ClassVar[tuple[str, ...]] = ()
     tasks: ClassVar[tuple[Task, ...]] = get_args(Task)

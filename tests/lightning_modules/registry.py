@@ -1,4 +1,4 @@
-"""The models of the contract test, each as small as it gets; a new model adds one line to ``MODELS``."""
+"""The models of the contract test, each as small as it gets; as their cards say."""
 
 from __future__ import annotations
 
@@ -10,30 +10,20 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 
+from protometry import lightning_modules
 from protometry.callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
 from protometry.datamodules.sketch_birds import SketchBirds
 from protometry.lightning_modules import (
-    CEM,
     QPM,
-    BagNet,
-    Classifier,
-    ConceptBottleneck,
-    DeformableProtoPNet,
-    IntCEM,
     InterpretableModule,
     LabelFreeCBM,
-    PIPNet,
     PosthocCBM,
     ProtoPNet,
-    ProtoPool,
     ProtoTree,
-    ProtoViT,
-    STProtoPNet,
-    TesNet,
 )
 from tests.words_file import ANY, WORDS, words_file
 
-TINY_PROTOPNET = partial(ProtoPNet, prototypes_per_class=2, prototype_channels=8)
+TINY_PROTOPNET = partial(ProtoPNet, **ProtoPNet.card.tiny)
 TRAINED = {"epochs": 3, "on_enter": ["project"]}  # a last layer that is not solved, as published
 PRUNE = {
     "epochs": 1, "trainable": {"head": 1e-2}, "losses": {"cross_entropy": 1.0, "off_class_l1": 1e-4}, "bn": "eval",
@@ -47,7 +37,7 @@ SHORT = {  # of preset "original": warm, joint, last with one epoch each
 
 def tiny_prototree(**options: Any) -> ProtoTree:
     """A tree whose every leaf knows one class; those of a new one are all alike, so that no unit would matter."""
-    model = ProtoTree(depth=5, prototype_channels=8, **options)
+    model = ProtoTree(**ProtoTree.card.tiny, **options)
     leaves = torch.arange(32)
     with torch.no_grad():
         model.tree.leaf_logits[leaves, leaves % model.num_classes] = 4.0
@@ -95,29 +85,19 @@ def _select(model: QPM) -> QPM:
     return model
 
 
-MODELS: dict[str, Callable[..., InterpretableModule]] = {
-    "ProtoPNet": TINY_PROTOPNET,
+KINDS = [kind for name in lightning_modules.__all__ if getattr(kind := getattr(lightning_modules, name), "card", 0)]
+TINY = {kind.__name__: partial(kind, **kind.card.tiny) for kind in KINDS}
+TINY |= {name: partial(TINY[name], num_concepts=20) for name in ("ConceptBottleneck", "CEM", "IntCEM")}
+MODELS: dict[str, Callable[..., InterpretableModule]] = TINY | {
+    "ProtoTree": tiny_prototree,
+    "PosthocCBM": tiny_posthoc_cbm,
+    "LabelFreeCBM": tiny_label_free_cbm,
     "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
-    "DeformableProtoPNet": partial(DeformableProtoPNet, prototypes_per_class=2, hidden=8),
-    "ProtoViT": partial(ProtoViT, prototypes_per_class=2, parts=3),
-    "ProtoPool": partial(ProtoPool, num_prototypes=12, slots_per_class=2, prototype_channels=8, off_class_init=-0.5),
-    "ProtoTree": tiny_prototree,
-    "TesNet": partial(TesNet, prototypes_per_class=2, prototype_channels=8),
-    "STProtoPNet": partial(STProtoPNet, prototypes_per_class=2, prototype_channels=8),
-    "Classifier": Classifier,
-    "ConceptBottleneck": partial(ConceptBottleneck, num_concepts=20),
-    "ConceptBottleneck joint": partial(ConceptBottleneck, num_concepts=20, preset="sketch_joint"),
-    "BagNet": partial(BagNet, backbone={"name": "bagnet9", "width": 16}),
-    "PIPNet": partial(PIPNet, num_features=8),
-    "PosthocCBM": tiny_posthoc_cbm,
+    "ConceptBottleneck joint": partial(TINY["ConceptBottleneck"], preset="sketch_joint"),
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),
-    "CEM": partial(CEM, num_concepts=20, embedding_size=4),
-    "IntCEM": partial(IntCEM, num_concepts=20, embedding_size=4),
-    "LabelFreeCBM": tiny_label_free_cbm,
-    "QPM": partial(QPM, num_features=12, features_per_class=3),
     "QPM ternary": partial(selected_qpm, ternary=True),
-    "QPM adapter": partial(QPM, num_features=12, features_per_class=3, preset="adapter", **ADAPTER),
+    "QPM adapter": partial(TINY["QPM"], preset="adapter", **ADAPTER),
 }
 
 # all but those that only train otherwise than another
