@@ -21,7 +21,6 @@ from protometry.run_folder.command_line.user_path import user_path
 if TYPE_CHECKING:  # each command imports its own modules, which help and refusals do not need
     from protometry.callbacks.evaluation.funnybirds.interface import Interface
     from protometry.evaluation.request import EvaluatedSplit
-    from protometry.evaluation.results.scores_file import Format
     from protometry.explanations import Explainer
     from protometry.metrics.functional import Variant
 
@@ -46,7 +45,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     data: str | None = None,
     interface: Interface | None = None,
     report: bool = True,
-    scores: Format | None = None,
+    scores: Literal["csv"] | None = None,
     maps: bool = False,
 ) -> dict[str, Any]:
     """Evaluate one checkpoint; its run folder provides everything else.
@@ -76,7 +75,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
         interface: how the suite funnybirds derives parts: "ssm" (the default), summed similarity maps; "bb", boxes;
             "bb_reference" and "bb_corrected", boxes with slips of the released code; "attribution", ``--explainer``.
         report: also write pages, if the suite has explanations.
-        scores: also write the score of every unit on every image, as "csv" or "parquet" (which needs pyarrow).
+        scores: also write the score of every unit on every image, as "csv".
         maps: also write the maps and boxes of all units on all images, as arrays with an index.
     """
     from protometry.callbacks import Interpretability
@@ -88,7 +87,7 @@ def run(  # noqa: PLR0913 - every argument is a flag
     how |= {"memory_budget": memory_budget, "attacked": attacked, "interface": interface}
     engine = Interpretability(suite, **how)
     trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
-    request = Request(trained, engine, split, limit, overwrite, inference, report=report, scores=scores, maps=maps)
+    request = Request(trained, engine, split, limit, overwrite, inference, None, report, bool(scores), maps)
     return evaluate(request, trainer, data=user_path(data) if data else None, foreign=foreign)[0]
 
 

@@ -119,7 +119,7 @@ def _hardware(trainer: Trainer) -> Hardware:
 def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], request: Request) -> None:
     """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
     write_all_values(findings.values, folder)
-    write_scores(findings.scores, folder, request.scores)
+    write_scores(findings.scores, folder)
     if not request.maps:
         remove_maps(folder)
     write_pictures(findings.pictures, folder)

@@ -75,7 +75,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
     datamodule.configure_loaders(split=request.split, limit=request.limit)
     refuse_unfit(request, module.num_classes, datamodule)
     trainer = quiet_trainer(hardware, trained.run_folder, request.engine)
-    request.engine.keep_scores = request.scores is not None
+    request.engine.keep_scores = request.scores
     start = time.perf_counter()
     with full_precision(trainer.strategy.root_device):
         trainer.test(module, datamodule, verbose=False)

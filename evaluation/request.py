@@ -13,7 +13,6 @@ from protometry.callbacks.evaluation.evaluation_pass import attacks, whole_split
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
 from protometry.evaluation.results.metrics_json import read_content
-from protometry.evaluation.results.scores_file import Format, refuse_format
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.layout import EVALUATION, METRICS
@@ -32,11 +31,8 @@ class Request:
         inference: how a ProtoTree decides, None for other models.
         other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
         report: also write pages, if the suite has explanations.
-        scores: in which format to write the unit scores of every image, if at all.
+        scores: also write the unit scores of every image.
         maps: also write the maps of all units on all images.
-
-    Raises:
-        ValueError: if that format cannot be written here.
     """
 
     trained: TrainedModel
@@ -47,11 +43,8 @@ class Request:
     inference: str | None = None
     other_data: dict[str, Any] | None = None
     report: bool = False
-    scores: Format | None = None
+    scores: bool = False
     maps: bool = False
-
-    def __post_init__(self) -> None:
-        refuse_format(self.scores)
 
     @property
     def identity(self) -> dict[str, Any]:

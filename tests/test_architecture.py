@@ -50,7 +50,7 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
     "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors starlette torch uvicorn yaml",
-    "datamodules": "albumentations cv2 lightning numpy PIL pyarrow pydantic rich scipy sklearn torch torchvision yaml",
+    "datamodules": "albumentations cv2 lightning numpy PIL pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",
     "sweeps": "jsonargparse matplotlib optuna pydantic rich sqlalchemy yaml",

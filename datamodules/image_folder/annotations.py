@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protometry.datamodules.image_folder.cells import KINDS, Cells, read_csv, read_parquet
+from protometry.datamodules.image_folder.cells import Cells, read_csv
 from protometry.datamodules.image_folder.coco import read_coco
 from protometry.datamodules.photos.class_attributes import DEFINITELY, UNKNOWN, PhotoAttributes
 from protometry.datamodules.photos.folders import EXTENSIONS, PARTS
@@ -21,22 +19,12 @@ from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc
 from protometry.run_folder.command_line.user_path import user_path
 
-READERS: dict[str, Callable[[Path, Problems], Cells]] = dict(
-    zip(KINDS, (read_csv, read_parquet, read_coco), strict=True)
-)
+READERS: dict[str, Callable[[Path, Problems], Cells]] = {".csv": read_csv, ".json": read_coco}
 CORNERS = ("x0", "y0", "x1", "y1")
 COLUMNS = ("image", "label", "labels", "split", "group", "box", *CORNERS, "mask")
 PART, ATTRIBUTE, CERTAINTY = PREFIXES = ("part:", "attribute:", "certainty:")
-PRESENT = {"": 0, "0": 0, "1": 1, "0.0": 0, "1.0": 1}  # Parquet may hold numbers with a point
+PRESENT = {"": 0, "0": 0, "1": 1, "0.0": 0, "1.0": 1}  # pandas writes a point where cells are empty
 CERTAINTIES = {f"{number}{end}": number for number in range(5) for end in ("", ".0")}
-OTHER_WORDS = {
-    "class": "label",
-    "classes": "labels",
-    "bbox": "box",
-    "file": "image",
-    "filename": "image",
-    "path": "image",
-}
 
 
 @dataclass(frozen=True)
@@ -103,8 +91,11 @@ def find_table(table: str, folder: Path) -> Path:
         raise FileNotFoundError(
             f"Expected argument `table` to be a file, but there is none at {user_path(table)} and none in {folder}."
         )
-    if path.suffix.lower() not in KINDS:
-        raise ValueError(f"Expected argument `table` to end in one of {', '.join(KINDS)}, but got {path}.")
+    if path.suffix.lower() not in READERS:
+        raise ValueError(
+            f"Expected argument `table` to end in {' or '.join(READERS)}, but got {path}. Of other tables, "
+            "`to_csv` of pandas makes a .csv."
+        )
     return path
 
 
@@ -125,7 +116,7 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
     """Read a table; whatever is wrong with its cells is noted.
 
     Args:
-        path: .csv, .parquet or COCO's .json.
+        path: .csv or COCO's .json.
         folder: that holds the photos.
         problems: where findings are noted.
 
@@ -209,8 +200,6 @@ def _known_columns(cells: Cells) -> tuple[Cells, list[str]]:
         problems.wrong(f"{name} has no rows")
     unknown = [column for column in columns if column not in COLUMNS and not column.startswith(PREFIXES)]
     for column in unknown:
-        if meant := _meant(column, cells.columns):
-            problems.wrong(f"{name}: the column `{column}` is unknown. Did you mean `{meant}`?")
         columns.pop(column)
     for column in columns:
         if column in PREFIXES:
@@ -223,17 +212,6 @@ def _known_columns(cells: Cells) -> tuple[Cells, list[str]]:
     elif corners:
         columns["box"] = [" ".join(row).strip() for row in zip(*corners, strict=True)]
     return replace(cells, columns=columns), unknown
-
-
-def _meant(column: str, present: Collection[str]) -> str:
-    """The column that an unknown one seems to stand for, empty if none does."""
-    absent = [name for name in COLUMNS if name not in present and name not in CORNERS]
-    if (word := OTHER_WORDS.get(column.lower())) in absent:
-        return str(word)
-    begins, colon, name = re.sub("[ _.-]", ":", column, count=1).partition(":")
-    if colon and (prefix := get_close_matches(f"{begins.lower()}:", PREFIXES, n=1, cutoff=0.8)):
-        return prefix[0] + name
-    return "".join(get_close_matches(column.lower(), absent, n=1, cutoff=0.8))
 
 
 def _incomplete(cells: Cells) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tables with a row per photo, as text: comma-separated files, Parquet and COCO become the same columns of cells."""
+"""Tables with a row per photo, as text: comma-separated files and COCO become the same columns of cells."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import io
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +15,6 @@ from numpy.typing import NDArray
 from protometry.datamodules.photos.files import SAVE_AGAIN, delimiter_of, read_text
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
-from protometry.run_folder.command_line.messages import requires
-
-KINDS = (".csv", ".parquet", ".json")
 
 
 @dataclass(frozen=True)
@@ -98,41 +93,6 @@ def read_csv(path: Path, problems: Problems) -> Cells:
     _refuse_repeated(path, header, problems)
     columns = {name: [row[i] if i < len(row) else "" for row in rows] for i, name in enumerate(header)}
     return Cells(path, columns, places[1:], problems)
-
-
-def read_parquet(path: Path, problems: Problems) -> Cells:
-    """Read a table that pyarrow reads; lists of numbers stand for their numbers.
-
-    Raises:
-        ValueError: if pyarrow is not installed or cannot read the file.
-    """
-    if find_spec("pyarrow") is None:
-        raise ValueError(f"{requires('parquet', f'pyarrow, which {path.name} needs,')} Or save the table as .csv.")
-    import pyarrow  # an extra
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"Expected {path} to be a Parquet file, but it cannot be read: {error}.") from error
-    _refuse_repeated(path, table.column_names, problems)
-    columns = zip(table.column_names, table.columns, strict=True)
-    texts = {nfc(name): [cell_text(value) for value in column.to_pylist()] for name, column in columns}
-    return Cells(path, texts, [f"row {row + 1}" for row in range(table.num_rows)], problems)
-
-
-def cell_text(value: Any) -> str:
-    """The text of a value.
-
-    Example:
-        >>> cell_text(True), cell_text(None), cell_text(float("nan")), cell_text([1, 2.5]), cell_text(" a ")
-        ('1', '', '', '1 2.5', 'a')
-    """
-    if isinstance(value, list):
-        return " ".join(map(cell_text, value))
-    if value is None or value != value:
-        return ""
-    return nfc(str(int(value) if isinstance(value, bool) else value).strip())
 
 
 def _refuse_repeated(path: Path, names: list[str], problems: Problems) -> None:

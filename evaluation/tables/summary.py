@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from protometry.evaluation.results.metrics_json import incomplete_training, lacking, with_baselines
-from protometry.evaluation.results.scores_file import Format
 from protometry.evaluation.tables.markdown import interval, number, printed_unit
 from protometry.metrics.page import arrow
 from protometry.run_folder.command_line.user_path import shown
@@ -70,7 +69,7 @@ def print_summary(result: dict[str, Any], folder: Path) -> None:
     places = (
         ("metrics", folder / METRICS),
         ("images", folder / IMAGES),
-        *(("scores", folder / f"scores.{form}") for form in get_args(Format)),
+        ("scores", folder / "scores.csv"),
         *((picture.stem, picture) for picture in sorted(folder.glob("*.png"))),
         ("prototypes", run_folder / "prototypes"),
         ("logs", run_folder / HISTORY),

@@ -107,7 +107,7 @@ def fit_model_on(rank, world_size, folder, model, *more):
 def evaluate_on(rank, world_size, path):
     with as_launched(rank, world_size):
         trained = TrainedModel(path, allow_classes=["tests"])
-        request = Request(trained, Interpretability(), overwrite=True, scores="csv")
+        request = Request(trained, Interpretability(), overwrite=True, scores=True)
         return evaluate(request, Hardware("cpu", world_size))[0]["metrics"]
 
 

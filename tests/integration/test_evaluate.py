@@ -136,15 +136,11 @@ def test_images_csv(evaluated_run):
         assert sum(defined) / len(defined) == pytest.approx(result["metrics"][key]["value"], abs=1e-12)
 
 
-def test_scores_of_all_units(evaluated_copy, monkeypatch, capsys):
+def test_scores_of_all_units(evaluated_copy, capsys):
     """In the order of images.csv; an evaluation without them leaves none of an earlier one."""
     checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
-    monkeypatch.setattr("protometry.evaluation.results.scores_file.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pyarrow to be installed: .*--scores csv"):
-        run_evaluation(evaluated_copy, "--scores", "parquet", "--overwrite", "true", checkpoint="best")
-    assert not list(folder.glob("scores.*"))
     run_evaluation(evaluated_copy, "--scores", "csv", "--overwrite", "true", checkpoint="best")
     assert shown(folder / "scores.csv") in capsys.readouterr().out
     rows, images = table(folder / "scores.csv"), table(folder / "images.csv")

@@ -249,28 +249,6 @@ class TestFiles:
         write_table(root / "photos.csv", ["image", "box"], rows, delimiter)
         assert own(root).photos.table.boxes.tolist() == [[0, 1, 2, 3]] * 8
 
-    def test_parquet(self, photos, monkeypatch):
-        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-        root = photos()
-        columns = {
-            "image": [f"{name}/{i}.jpg" for name in ("bee", "ant") for i in range(8)],
-            "x0": [0] * 16,
-            "y0": [1.0] * 16,
-            "x1": [2.5] * 16,
-            "y1": [float(i + 3) for i in range(16)],
-            "attribute:furry": [True, None] * 8,
-            "part:eye": [[1.5, 2.0], None] * 8,
-        }
-        parquet.write_table(pyarrow.table(columns), root / "photos.parquet")
-        data = own(root, table=str(root / "photos.parquet")).photos
-        assert data.table.boxes[[0, 8]].tolist() == [[0, 1, 2.5, 11], [0, 1, 2.5, 3]]
-        assert data.table.points[0].tolist() == [[1.5, 2]]
-        assert data.own.certainty[:2].tolist() == [[4], [0]]
-        monkeypatch.setattr("protometry.datamodules.image_folder.cells.find_spec", lambda name: None)
-        with pytest.raises(ValueError, match=r"pyarrow, which photos\.parquet needs, to be installed"):
-            _ = own(root, table="photos.parquet").photos
-
 
 class TestFaults:
     @pytest.mark.parametrize(
@@ -297,11 +275,6 @@ class TestFaults:
                 {"label": lambda i: "fly" if i else ""},
                 "column `label`: expected the class of the photo, but got nothing",
             ),
-            ({"lable": lambda i: "fly"}, "the column `lable` is unknown. Did you mean `label`"),
-            ({"Part_eye": lambda i: ""}, "Did you mean `part:eye`"),
-            ({"atribute__dark": lambda i: "1"}, "`atribute:dark` is unknown. Did you mean `attribute:dark`"),
-            ({"Parts__eye": lambda i: ""}, "Did you mean `part:eye`"),
-            ({"class": lambda i: "fly"}, "the column `class` is unknown. Did you mean `label`"),
             ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
             ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
         ],
@@ -352,7 +325,7 @@ class TestFaults:
     def test_no_file(self, photos):
         with pytest.raises(FileNotFoundError, match=r"`table` to be a file, but there is none at other.csv"):
             own(photos(), table="other.csv").prepare_data()
-        with pytest.raises(ValueError, match=r"`table` to end in one of .csv, .parquet, .json"):
+        with pytest.raises(ValueError, match=r"`table` to end in .csv or .json"):
             own(photos(), table="ant/0.jpg").prepare_data()
 
     def test_misfits(self, photos, tmp_path):
