@@ -53,9 +53,8 @@ from protometry.run_folder.folder import (
     check_unchanged,
     resume_path,
 )
-from protometry.run_folder.layout import LAST
+from protometry.run_folder.layout import LAST, check_name, run_name
 from protometry.run_folder.lock import only_process
-from protometry.run_folder.names import check_name, run_name
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.slurm import RequeuedTrainer
 

@@ -2,8 +2,8 @@
 
 from protometry.callbacks.evaluation.evaluation_pass import Evaluation
 from protometry.callbacks.evaluation.interpretability import Interpretability
+from protometry.callbacks.phases.phase_schedule import PhaseSchedule
 from protometry.callbacks.phases.ranks import state_hash
-from protometry.callbacks.phases.schedule import PhaseSchedule
 from protometry.callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from protometry.callbacks.run.csv_logger import RunCSVLogger
 from protometry.callbacks.run.explanation_media import ExplanationMedia

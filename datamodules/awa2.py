@@ -17,7 +17,7 @@ from protometry.datamodules.photos.files import locate, read_text
 from protometry.datamodules.photos.folders import by_folder
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.sample import nfc
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 from protometry.run_folder.settings import Effect
 
 FOLDER = "Animals_with_Attributes2"

@@ -17,7 +17,7 @@ from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.files import locate, on_disk
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile, Mark
-from protometry.datamodules.transforms.photo import Crop, PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import Crop, PhotoTransform
 
 FOLDER = "stanford_cars"
 META, TRAIN, TEST = "cars_meta.mat", "cars_train_annos.mat", "cars_test_annos_withlabels.mat"

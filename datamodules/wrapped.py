@@ -21,7 +21,7 @@ from protometry.datamodules.dataset import ImageDataset, Index, epoch_and_positi
 from protometry.datamodules.photos.files import pixels_of
 from protometry.datamodules.sample import FIELDS, Capabilities, ClassTables, Sample, sample_key
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import (
+from protometry.datamodules.transforms.crop_and_augment import (
     Augmentation,
     Photo,
     PhotoTransform,

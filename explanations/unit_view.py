@@ -31,10 +31,9 @@ from protometry.explanations.views import (
     to_image,
     write_text,
 )
-from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
+from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
 from protometry.metrics.primitives.boxes import bounding_boxes
-from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
-from protometry.metrics.primitives.places import places
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union, places
 from protometry.metrics.primitives.regions import clip_saliency
 
 LEAST_CROP = 0.4  # of the shorter side of the image
@@ -244,7 +243,7 @@ def recognisable(box: Box, size: tuple[int, int], least_crop: float = LEAST_CROP
 def same_places(maps: Tensor) -> list[int]:
     """For each map of an image, the first one before it that looks at the same place, by its largest values, or -1.
 
-    A flat map has -1, see :func:`protometry.metrics.primitives.places.places`.
+    A flat map has -1, see :func:`protometry.metrics.primitives.intersection_over_union.places`.
     """
     regions = clip_saliency(maps.nan_to_num()) > 0
     first_at_place: list[int] = places(mask_intersection_over_union(regions[:, None], regions[None])[None])[0].tolist()
@@ -285,3 +284,18 @@ def unit_tile(view: UnitView, *caption: str) -> Image.Image:
     for index, line in enumerate(caption[:CAPTION_LINES]):
         write_text(tile, (0, size + index * (CAPTION_SIZE + GAP)), line, CAPTION_SIZE, tile.width)
     return tile
+
+
+def unit_name(units: UnitTable, unit: int, class_names: Sequence[str], concept_names: Sequence[str]) -> str:
+    """The concept or class that a unit stands for, else its kind and number."""
+    if units.kind == "class":
+        return class_names[unit]
+    return concept_name(units, unit, concept_names) or f"{units.kind} {unit}"
+
+
+def concept_name(units: UnitTable, unit: int, concept_names: Sequence[str]) -> str | None:
+    """The concept that a unit stands for; None without one, or if the names of the concepts are unknown."""
+    if units.names is not None:
+        return units.names[unit]
+    concept = -1 if units.concepts is None else int(units.concepts[unit])
+    return concept_names[concept] if 0 <= concept < len(concept_names) else None

@@ -23,9 +23,9 @@ from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.bases.losses import cluster, off_class_l1, separation, slot_orthogonality
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, owned_by_targets
 from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
+from protometry.lightning_modules.heads.gumbel_slots import Slots
 from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
-from protometry.lightning_modules.heads.slots import Slots
 from protometry.lightning_modules.phases import (
     FIT_HEAD,
     HeadSpec,

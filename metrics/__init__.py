@@ -10,5 +10,6 @@ from protometry.metrics.concepts import *
 from protometry.metrics.contrastivity import *
 from protometry.metrics.funnybirds import *
 from protometry.metrics.general import *
+from protometry.metrics.intervention import *
 from protometry.metrics.localisation import *
 from protometry.metrics.sanity import *

@@ -45,11 +45,9 @@ from protometry.metrics.complexity.overlap import background_overlap, object_ove
 from protometry.metrics.complexity.part_coverage_consistency import part_coverage_consistency
 from protometry.metrics.concepts.auc import concept_auc, name_units
 from protometry.metrics.concepts.calibration_error import calibration_bins, calibration_error
-from protometry.metrics.concepts.corrections import group_uncertainty, intervention_masks
 from protometry.metrics.concepts.existence import concept_existence, concept_existence_baselines
 from protometry.metrics.concepts.global_importance import concept_global_importance
 from protometry.metrics.concepts.impurity import niche_impurity, oracle_impurity
-from protometry.metrics.concepts.intervention import intervention_curve
 from protometry.metrics.concepts.leakage import mutual_information
 from protometry.metrics.concepts.location import concept_location
 from protometry.metrics.concepts.maps import concept_activation_maps
@@ -85,6 +83,8 @@ from protometry.metrics.general.accuracy import accuracy, subset_accuracy
 from protometry.metrics.general.balanced_accuracy import balanced_accuracy
 from protometry.metrics.general.f1 import f1_score, label_f1_score
 from protometry.metrics.general.top_k_accuracy import top_k_accuracy
+from protometry.metrics.intervention.corrections import group_uncertainty, intervention_masks
+from protometry.metrics.intervention.intervention import intervention_curve
 from protometry.metrics.localisation.pointing_game import energy_pointing_game, pointing_game
 from protometry.metrics.localisation.region_intersection_over_union import region_intersection_over_union
 from protometry.metrics.primitives.boxes import bounding_boxes, cell_boxes, patch_boxes, points_in_boxes, window_boxes

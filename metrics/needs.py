@@ -33,6 +33,8 @@ NEEDS: dict[str, Need] = {
     "single_label": lambda facts: unless(not facts.multi_label, "the data are multilabel"),
     "units": lambda facts: unless(bool(facts.active.any()), "no unit is active"),
     "two_units": lambda facts: unless(int(facts.active.sum()) > 1, "fewer than two units are active"),
+    "concepts": lambda facts: unless(facts.units.concepts is not None, "the model is not trained to predict concepts"),
+    "corrections": lambda facts: unless(facts.own_values is not None, "the model predicts no concepts to correct"),
     "explainer": lambda facts: facts.explained,
     "training": lambda facts: facts.training,
     "features": lambda facts: unless(most_features(facts) > 0, "no unit has a weight that is not 0"),

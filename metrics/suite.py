@@ -20,6 +20,7 @@ from protometry.metrics import (
     contrastivity,
     funnybirds,
     general,
+    intervention,
     localisation,
     sanity,
 )
@@ -43,7 +44,7 @@ FAMILIES: dict[str, Family] = {
         sanity.FAMILY,
         class_representation.FAMILY,
         concepts.FAMILY,
-        concepts.INTERVENTION,
+        intervention.FAMILY,
         funnybirds.FAMILY,
     )
 }

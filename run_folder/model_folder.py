@@ -88,7 +88,7 @@ class ModelDescription(Record):
         decision_threshold: of the logits of a multilabel model.
         image_size: height and width in pixels.
         geometry: how a photo becomes an image of that size; ``variant`` and ``crop`` likewise, see
-            :class:`protometry.datamodules.transforms.photo.PhotoTransform`.
+            :class:`protometry.datamodules.transforms.crop_and_augment.PhotoTransform`.
         explainer: that drew the boxes, with its options.
         similarities: the highest similarity of each of up to 1,000 training images; None where scores are none.
         sources: of the active units; None where no photos stand for them, as for classes.

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from protometry.run_folder.command_line.messages import did_you_mean
 from protometry.run_folder.command_line.user_path import expand_paths, user_path
 from protometry.run_folder.command_line.yaml_files import read_yaml
-from protometry.run_folder.names import check_name
+from protometry.run_folder.layout import check_name
 from protometry.run_folder.schema import check_content
 from protometry.scripts import config_of_ours
 

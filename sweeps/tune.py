@@ -25,9 +25,8 @@ from protometry.run_folder.command_line.messages import counted, requires
 from protometry.run_folder.command_line.user_path import expand_paths, user_path
 from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.csv_text import csv_text, whole_rows
-from protometry.run_folder.layout import BEST, HISTORY, LAST
+from protometry.run_folder.layout import BEST, HISTORY, LAST, check_name
 from protometry.run_folder.lock import only_process
-from protometry.run_folder.names import check_name
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.settings import changed_settings
 from protometry.sweeps.run import Interrupts, end, start

@@ -19,7 +19,6 @@ from protometry.callbacks.evaluation.sanity_views import Exchanged, Place, Rando
 from protometry.callbacks.forward.observer import Attack, Images
 from protometry.lightning_modules.contract import Intervenable, Values, logits_of
 from protometry.metrics.alignment.part_stability import DRAWS
-from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
 from protometry.metrics.functional import (
     bounding_boxes,
     clip_saliency,
@@ -30,6 +29,7 @@ from protometry.metrics.functional import (
     keyed_uniform,
     percentile_mask,
 )
+from protometry.metrics.intervention.corrections import CORRECTIONS, Correction
 from protometry.metrics.primitives.upsample import upsample_maps
 from protometry.metrics.sanity.randomisation import STAGES
 

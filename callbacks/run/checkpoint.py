@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint, Timer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from protometry.callbacks.evaluation.interpretability import Interpretability
-from protometry.callbacks.phases.schedule import PhaseSchedule
+from protometry.callbacks.phases.phase_schedule import PhaseSchedule
 from protometry.callbacks.run.training_record import training_record, unfinished_schedule
 from protometry.callbacks.run.wandb_logger import store_run
 from protometry.callbacks.trainer_parts import callbacks_of, phase_of

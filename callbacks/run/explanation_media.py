@@ -19,8 +19,7 @@ from protometry.callbacks.run.loggers import log_images
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of, phase_of
 from protometry.explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
 from protometry.explanations.decision import against_others
-from protometry.explanations.unit_names import unit_name
-from protometry.explanations.unit_view import same_places
+from protometry.explanations.unit_view import same_places, unit_name
 from protometry.explanations.views import png, sheet
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.primitives.truth import truth_of

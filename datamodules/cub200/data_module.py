@@ -10,7 +10,7 @@ from protometry.datamodules.cub200.dataset import Cub200Dataset
 from protometry.datamodules.cub200.rows import ARCHIVES, OFFICIAL_CLASSES, OFFICIAL_TRAIN_TEST, REMEDY
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.splits import Scheme
-from protometry.datamodules.transforms.photo import Crop
+from protometry.datamodules.transforms.crop_and_augment import Crop
 from protometry.run_folder.settings import Effect
 
 

@@ -23,7 +23,7 @@ from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 
 
 @cache

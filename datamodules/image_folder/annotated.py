@@ -22,7 +22,7 @@ from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 
 SMALLEST = 6  # photos, which a test part and four folds can share
 Task = Literal["attributes", "single"]

@@ -20,7 +20,7 @@ from protometry.datamodules.photos.class_attributes import read_attribute_table
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.folders import PARTS
 from protometry.datamodules.photos.problems import first_few
-from protometry.datamodules.transforms.photo import Crop, PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import Crop, PhotoTransform
 from protometry.run_folder.command_line.user_path import user_path
 
 FolderScheme = Literal["auto", "cv70", "official", "test"]

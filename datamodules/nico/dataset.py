@@ -12,7 +12,7 @@ from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import ClassTables, nfc
-from protometry.datamodules.transforms.photo import PhotoTransform, PhotoVariant
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform, PhotoVariant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.files import SAVE_AGAIN, delimiter_of, read_text
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 
 UNKNOWN, NOT_VISIBLE, DEFINITELY = 0, 1, 4  # certainties of an attribute: not annotated, or not in the photo
 

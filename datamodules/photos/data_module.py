@@ -26,7 +26,13 @@ from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.photos.verify import Verify, verify_images
 from protometry.datamodules.sample import Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import Augmentation, Crop, PhotoTransform, PhotoVariant, geometric_part
+from protometry.datamodules.transforms.crop_and_augment import (
+    Augmentation,
+    Crop,
+    PhotoTransform,
+    PhotoVariant,
+    geometric_part,
+)
 from protometry.datamodules.transforms.placement import GeometryPreset
 from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.settings import Effect
@@ -48,7 +54,7 @@ class PhotoDataModule(ImageDataModule, ABC):
         fold: validation fold; None trains without validation.
         split_file: a ``split.json`` to use instead of the data set's own way of dividing.
         exclude: sample ids to leave out.
-        geometry: how a photo becomes the frame, see :class:`protometry.datamodules.transforms.photo.PhotoTransform`.
+        geometry: how a photo becomes the frame, see :class:`.PhotoTransform`.
         variant: ``quanproto`` resizes and warps photos as the published code of Schlinge et al. 2025 did.
         augmentation: of training images; where they come in two views, the colours of the views replace its own.
         verify: how images are checked beforehand, see :func:`protometry.datamodules.photos.verify.verify_images`.

@@ -21,7 +21,7 @@ from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.photos.verify import ImageFile, Mark
 from protometry.datamodules.sample import Batch, Capabilities, ClassTables, sample_key
 from protometry.datamodules.splits import Split
-from protometry.datamodules.transforms.photo import Photo, PhotoTransform, transform_seed
+from protometry.datamodules.transforms.crop_and_augment import Photo, PhotoTransform, transform_seed
 from protometry.datamodules.transforms.placement import Placement, clipped_boxes, placed_boxes, placed_points
 from protometry.datamodules.views import stratified_rows
 

@@ -13,8 +13,8 @@ from PIL import ImageFile, features
 
 from protometry.datamodules.photos import files
 from protometry.datamodules.photos.cache import stamp
-from protometry.datamodules.transforms import photo, placement
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms import crop_and_augment, placement
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 from protometry.run_folder.kept_rows import KeptRows
 
 _SIZE = 8  # bytes of a row before the pixels
@@ -89,7 +89,7 @@ class KeptPhotos:
 
 def _code() -> list[object]:
     """All that makes pixels of a file, but for the settings of a transform."""
-    ours = [inspect.getsource(module) for module in (files, photo, placement)]
+    ours = [inspect.getsource(module) for module in (files, crop_and_augment, placement)]
     pillow = [features.version(name) for name in ("pil", "jpg", "libjpeg_turbo", "webp", "libtiff", "zlib")]
     opencv = cv2.getBuildInformation(), cv2.getCPUFeaturesLine(), cv2.useOptimized()
     return [*ours, *pillow, ImageFile.LOAD_TRUNCATED_IMAGES, *opencv]

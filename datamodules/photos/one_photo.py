@@ -19,7 +19,7 @@ from protometry.datamodules.dataset import image_tensor
 from protometry.datamodules.photos.files import FORMATS, MAX_PIXELS, decode_image, open_image, pixels_of
 from protometry.datamodules.photos.folders import is_utf8
 from protometry.datamodules.sample import sample_key
-from protometry.datamodules.transforms.photo import Crop, Photo, PhotoTransform, PhotoVariant
+from protometry.datamodules.transforms.crop_and_augment import Crop, Photo, PhotoTransform, PhotoVariant
 from protometry.datamodules.transforms.placement import GeometryPreset
 from protometry.run_folder.command_line.user_path import user_path
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from protometry.datamodules.arguments import check_choice
-from protometry.datamodules.transforms.photo import composed, transform_seed
+from protometry.datamodules.transforms.crop_and_augment import composed, transform_seed
 
 ContinuityVariant = Literal["paper", "quanproto", "identity"]
 

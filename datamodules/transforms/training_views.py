@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protometry.datamodules.transforms.photo import composed, transform_seed
+from protometry.datamodules.transforms.crop_and_augment import composed, transform_seed
 
 
 def training_views(pixels: Tensor, sample_key: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:

@@ -185,7 +185,7 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
 
     Args:
         table: with more lines than are to be shown.
-        places: for each line, the first line at its place, as :func:`protometry.metrics.primitives.places.places` has
+        places: for each line, the first line at its place, as :func:`.places` has
             them; -1 for a line without a place.
         most: lines to keep, the largest sums by absolute value; fewer where others are
             below 1 % of the largest.

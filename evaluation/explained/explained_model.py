@@ -18,13 +18,11 @@ from protometry.evaluation.explained.stored_sources import StoredSources
 from protometry.evaluation.explained.unit_sources import Source, UnitSources, known_parts
 from protometry.explanations import Explainer, Targets, UnitView, choose_explainer, unit_view
 from protometry.explanations.choice import description, supporting
-from protometry.explanations.unit_names import concept_name, unit_name
-from protometry.explanations.unit_view import part_boxes, part_in, same_places
+from protometry.explanations.unit_view import concept_name, part_boxes, part_in, same_places, unit_name
 from protometry.explanations.views import Box, fit, scaled_box, to_image
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 from protometry.metrics.primitives.checks import check_at_least
-from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union
-from protometry.metrics.primitives.places import places
+from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union, places
 
 _CHUNK = 8  # images explained at once
 _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
@@ -196,7 +194,7 @@ class ExplainedModel:
             page: named if a table does not add up.
             classes: how many of the largest logits.
             most: lines of each table; units that look at the same place, by the rule of
-                :func:`protometry.metrics.primitives.places.places`, share one, unless they are concepts.
+                :func:`.places`, share one, unless they are concepts.
 
         Raises:
             ValueError: if ``classes`` or ``most`` is negative, or the contributions do not sum to the logit.

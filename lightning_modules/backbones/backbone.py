@@ -18,12 +18,20 @@ from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
 from protometry.lightning_modules.backbones.cell_places import measured_lattice
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
 from protometry.lightning_modules.backbones.libraries import IMAGENET, LIBRARIES
-from protometry.lightning_modules.backbones.networks import RESNETS, convnext, densenet, mobilenet, resnet, vgg
+from protometry.lightning_modules.backbones.networks import (
+    RESNETS,
+    SKETCH_CHANNELS,
+    convnext,
+    densenet,
+    end_after,
+    mobilenet,
+    resnet,
+    sketch,
+    vgg,
+)
 from protometry.lightning_modules.backbones.output import check_images_apart, shape_of_features
 from protometry.lightning_modules.backbones.output_stride import set_output_stride
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
-from protometry.lightning_modules.backbones.sketch import SKETCH_CHANNELS, sketch
-from protometry.lightning_modules.backbones.until import end_after
 from protometry.lightning_modules.backbones.weights import load_weights
 from protometry.lightning_modules.bases.geometry import Geometry, Layer, Spans
 from protometry.metrics.primitives.upsample import Lattice

@@ -5,10 +5,13 @@ Every function returns the network, with torchvision's parameter names, and its 
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Literal
 
+import torch
 from torch import nn
 from torchvision import models
 from torchvision.models.resnet import Bottleneck, ResNet
@@ -100,3 +103,63 @@ def vgg() -> tuple[nn.Sequential, int]:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             nn.init.zeros_(module.bias)
     return nn.Sequential(OrderedDict(features=features)), 512
+
+
+SKETCH_CHANNELS = 128
+
+
+def sketch() -> nn.Sequential:
+    """Three times [convolution, BatchNorm, max-pool by 2, ReLU], then one more convolution, BatchNorm, ReLU.
+
+    Ours, without pretraining. 24, 48, 96, then 128 channels; all convolutions 3×3 with padding 1 and no bias (BatchNorm
+    has one). 163,672 parameters; one cell per 8×8 pixels. A ReLU before the pooling would give the same values, but
+    have four times as many to compute.
+
+    Returns:
+        A network ``(B, 3, H, W)`` -> ``(B, 128, H // 8, W // 8)``, non-negative.
+
+    Example:
+        >>> import torch
+        >>> sketch()(torch.zeros(1, 3, 64, 48)).shape
+        torch.Size([1, 128, 8, 6])
+    """
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    widths = [3, 24, 48, 96, SKETCH_CHANNELS]
+    for index, (before, after) in enumerate(pairwise(widths), start=1):
+        block = [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)]
+        pooled = [nn.MaxPool2d(2)] if after < SKETCH_CHANNELS else []
+        blocks[f"block{index}"] = nn.Sequential(*block, *pooled, nn.ReLU())
+    return nn.Sequential(blocks)
+
+
+def end_after(net: nn.Module, until: str) -> tuple[nn.Sequential, int]:
+    """The network up to a layer, ``"layer2"``, ``"block3"`` or ``"features.6"``, and its number of output channels.
+
+    Its cells see a smaller part of the image, and its parameters keep their names.
+
+    Raises:
+        ValueError: if there is no such layer; the error lists the layers.
+
+    Example:
+        >>> net = nn.Sequential(OrderedDict(stem=nn.Conv2d(3, 4, 3), layer1=nn.ReLU(), layer2=nn.Conv2d(4, 8, 3)))
+        >>> end_after(net, "layer1")
+        (Sequential(
+          (stem): Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
+          (layer1): ReLU()
+        ), 4)
+    """
+    ends: dict[str, nn.Sequential] = {}
+    before: OrderedDict[str, nn.Module] = OrderedDict()
+    for name, layer in net.named_children():
+        parts = list(layer.named_children()) if name == "features" else []
+        for count, (part, _) in enumerate(parts, start=1):
+            kept = nn.Sequential(OrderedDict(parts[:count]))
+            ends[f"{name}.{part}"] = nn.Sequential(OrderedDict([*before.items(), (name, kept)]))
+        before[name] = layer
+        if not parts:
+            ends[name] = nn.Sequential(OrderedDict(before))
+    if until not in ends:
+        raise ValueError(f"Expected argument `backbone.until` to be null or one of {list(ends)}, but got {until!r}.")
+    with torch.no_grad():
+        shapes = copy.deepcopy(ends[until]).eval().to("meta")(torch.zeros(1, 3, 64, 64, device="meta"))
+    return ends[until], shapes.shape[1]

@@ -12,15 +12,14 @@ from protometry.metrics.base import ImageMean
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.primitives.checks import check_tensor, check_threshold
 from protometry.metrics.primitives.chunks import image_chunks
-from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union
-from protometry.metrics.primitives.places import places
+from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union, places
 from protometry.metrics.primitives.regions import all_finite, clip_saliency, clipped_range
 
 
 def distinct_regions(saliency: Tensor, threshold: float = 0.5) -> Tensor:
     """Number of different places that units look at.
 
-    Source: ours, the number of :func:`~protometry.metrics.primitives.places.places` among the regions in which
+    Source: ours, the number of :func:`.places` among the regions in which
     ``saliency`` is positive.
 
     Args:

@@ -1,4 +1,4 @@
-"""Concepts: whether the deciding ones are right, in the image and in the right place; what correcting them does."""
+"""Concepts: whether the deciding ones are right, in the image and in the right place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from protometry.metrics.concepts.effective_concepts import (
 from protometry.metrics.concepts.existence import ConceptExistence, Subset, existence_entry
 from protometry.metrics.concepts.global_importance import GLOBAL_IMPORTANCE, ConceptGlobalImportance
 from protometry.metrics.concepts.impurity import IMPURITY, NicheImpurity, OracleImpurity
-from protometry.metrics.concepts.intervention import ENTRIES, InterventionArea, InterventionFinal
 from protometry.metrics.concepts.leakage import LEAKAGE, ConceptTaskLeakage, InterconceptLeakage
 from protometry.metrics.concepts.locality import LOCALITY, ConceptLocality
 from protometry.metrics.concepts.location import ConceptLocation, location_entry
@@ -47,8 +46,6 @@ __all__ = [
     "ConceptMaskIntersectionOverUnion",
     "ConceptTaskLeakage",
     "InterconceptLeakage",
-    "InterventionArea",
-    "InterventionFinal",
     "MeanAccuracyAtNEC",
     "NicheImpurity",
     "OracleImpurity",
@@ -83,12 +80,6 @@ def _enough() -> Iterator[tuple[str, Need]]:
 
 
 _NO_CONCEPTS = "the units of the model stand for no concepts"
-_NOT_TRAINED = "the model is not trained to predict concepts"
-_NO_PERCENTILES = "the model has no percentiles of training logits; train a phase that enters concept_percentiles"
-_PREDICTED: dict[str, Need] = {
-    "concepts": lambda facts: unless(facts.units.concepts is not None, _NOT_TRAINED),
-    "corrections": lambda facts: unless(facts.own_values is not None, "the model predicts no concepts to correct"),
-}
 
 FAMILY = Family(
     "concepts",
@@ -108,7 +99,6 @@ FAMILY = Family(
         LOCALITY,
     ),
     {
-        **_PREDICTED,
         "named_units": lambda facts: None if facts.unit_concepts is not None else facts.training or _NO_CONCEPTS,
         "class_concepts": class_table("class_concepts"),
         **dict(_enough()),
@@ -122,20 +112,4 @@ FAMILY = Family(
     "For models with a weight matrix whose units are concepts, or are named after them; formulas, baselines and the "
     "rankings of the suite `concepts_full` are in [concepts](read_the_numbers.md#concepts). θ are weights, u scores, V "
     "how strongly a class has a concept. Not in the default suite.",
-)
-INTERVENTION = Family(
-    "intervention",
-    "Does the decision improve if a person corrects wrong concepts?",
-    ENTRIES,
-    {
-        **_PREDICTED,
-        "percentiles": lambda facts: unless(facts.percentiles, _NO_PERCENTILES),
-        "own_values": lambda facts: unless(facts.own_values == "binary" or facts.percentiles, _NO_PERCENTILES),
-    },
-    "After Koh et al. (2020), in five random orders per image, or the most uncertain first (`_uncertainty`) after Shin "
-    "et al. (2023); all concepts that answer one question at once, such as the colour of a part, or one by one "
-    "(`_single`). A corrected concept becomes what the model takes by itself, 1 or 0 (`_binary`) or a percentile of "
-    "its training logits (`_percentiles`). An entry has the accuracy without correction, `baseline`, and the `lift` "
-    "above it; an area has its `curve` and the standard deviations over orders, `curve_sd` and `standard_deviation`. "
-    "Not in the default suite.",
 )

@@ -1,4 +1,4 @@
-"""Deletion and insertion: how fast a unit loses its score if an image is taken away in the order of its map."""
+"""Faithfulness by deletion and insertion: how fast a unit loses its score in the order of its map."""
 
 from __future__ import annotations
 

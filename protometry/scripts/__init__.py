@@ -19,7 +19,7 @@ COMMANDS = {
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
     "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.export.push"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
-    "words": ("embed words and images for models whose concepts are words", "protometry.evaluation.words"),
+    "words": ("embed words and images for models whose concepts are words", "protometry.evaluation.embed_concepts"),
     "backbones": ("list networks to build a model on", "protometry.lightning_modules.backbones"),
     "studies": ("plan, build, serve, simulate and analyse human studies", "protometry.studies"),
     "sweeps": ("train and evaluate many runs from one file", "protometry.sweeps"),

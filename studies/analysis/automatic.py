@@ -13,8 +13,8 @@ from protometry.run_folder.command_line.messages import counted
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import Result, flat
 from protometry.studies.bundle import Bundle
+from protometry.studies.statistics.agreement import crossed_spearman
 from protometry.studies.statistics.crossed import FEWEST
-from protometry.studies.statistics.ratings import crossed_spearman
 from protometry.studies.study import Arm
 
 LOCALISATION = "localisation/pointing_game,localisation/energy,localisation/iou"  # the metrics of HIVE

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from protometry.studies.analysis.graded import ItemAnswer, Person
 from protometry.studies.questions import NO_SWITCH, POINTS
+from protometry.studies.statistics.agreement import brier, gamma
 from protometry.studies.statistics.comparisons import (
     MAX_EXACT,
     Summary,
@@ -22,7 +23,6 @@ from protometry.studies.statistics.comparisons import (
 )
 from protometry.studies.statistics.crossed import Estimate, estimate
 from protometry.studies.statistics.detection import detection
-from protometry.studies.statistics.ratings import brier, gamma
 from protometry.studies.study import OPTIONS, Arm, TaskName
 from protometry.studies.tasks import Task
 

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from protometry.studies.analysis.graded import ItemAnswer, Person
 from protometry.studies.analysis.results import Result, accuracy, item_mean
-from protometry.studies.statistics.ratings import krippendorff_alpha, similarity_correlation, spearman
+from protometry.studies.statistics.agreement import krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
 

@@ -11,7 +11,7 @@ from protometry.datamodules.plot import image_pixels
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.splits import SPLITS
 from protometry.datamodules.transforms.continuity import continuity_view
-from protometry.datamodules.transforms.photo import geometric_part
+from protometry.datamodules.transforms.crop_and_augment import geometric_part
 from protometry.datamodules.transforms.training_views import _colour_augmentation, training_views
 from protometry.datamodules.views import SecondView, Stratified, TwoViews, stratified_rows
 

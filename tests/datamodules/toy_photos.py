@@ -7,7 +7,7 @@ import numpy as np
 from protometry.datamodules.photos.data_module import PhotoDataModule
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.verify import ImageFile
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 from tests.photo_trees import photo
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from protometry import datamodules
 from protometry.callbacks import Interpretability, PhaseSchedule
-from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.evaluation.published.numbers import published
 from protometry.scripts import train
 from tests.cub_tree import make_cub

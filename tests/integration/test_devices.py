@@ -170,7 +170,7 @@ def test_no_step_of_a_model_waits(cuda, name):
     cuda.answer = 1  # the loss is finite
     for index in {frozenset(phase.losses): index for index, phase in enumerate(phases)}.values():
         model.enter_phase(index)
-        cuda.places.pop("protometry.lightning_modules.heads.slots.read_seed", None)  # once per phase
+        cuda.places.pop("protometry.lightning_modules.heads.gumbel_slots.read_seed", None)  # once per phase
         loss = model.training_step(batch, 0)
         schedule.on_train_batch_end(model.trainer, model, {"loss": loss}, batch, 0)
     if isinstance(model, SelectsFeatures):

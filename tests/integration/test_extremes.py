@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from protometry import lightning_modules
-from protometry.callbacks.phases.schedule import ACTIONS
+from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.datamodules import ImageFolder, SketchBirds
 from protometry.lightning_modules.contract import FitsConcepts
 from protometry.lightning_modules.heads.sparse_head import vary

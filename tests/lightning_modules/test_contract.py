@@ -22,10 +22,10 @@ from lightning import Callback, seed_everything
 from lightning.pytorch.plugins import MixedPrecision
 
 from protometry.callbacks import AtomicCheckpointIO, Interpretability
+from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.callbacks.phases.projection import project
 from protometry.callbacks.phases.pruning import Prunable
 from protometry.callbacks.phases.ranks import state_hash
-from protometry.callbacks.phases.schedule import ACTIONS
 from protometry.callbacks.phases.selection import select_features
 from protometry.lightning_modules import InterpretableModule
 from protometry.lightning_modules.contract import (

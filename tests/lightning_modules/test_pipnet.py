@@ -13,9 +13,9 @@ from lightning import Callback
 from torch.optim.lr_scheduler import CosineAnnealingLR, CosineAnnealingWarmRestarts, OneCycleLR
 
 from protometry.callbacks import Interpretability
+from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.callbacks.phases.pruning import ignore_silent
 from protometry.callbacks.phases.ranks import state_hash
-from protometry.callbacks.phases.schedule import ACTIONS
 from protometry.lightning_modules import Classifier
 from protometry.lightning_modules.bases.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import PhasePlan, SchedulerSpec

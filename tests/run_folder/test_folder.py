@@ -17,7 +17,7 @@ from protometry.run_folder.folder import (
     check_unchanged,
     resume_path,
 )
-from protometry.run_folder.names import check_name, run_name
+from protometry.run_folder.layout import check_name, run_name
 from protometry.run_folder.slurm import RequeuedTrainer, mark_as_queued
 from tests.empty_checkpoint import EMPTY
 

@@ -19,10 +19,7 @@ from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import tradeoff_results
 from protometry.studies.flow import Step, item_questions
 from protometry.studies.simulation.observer import Observer
-from protometry.studies.statistics.comparisons import Summary, between, exact_sign_flip, hedges_g, person_effect
-from protometry.studies.statistics.crossed import Estimate, estimate
-from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
-from protometry.studies.statistics.ratings import (
+from protometry.studies.statistics.agreement import (
     brier,
     crossed_spearman,
     gamma,
@@ -31,6 +28,9 @@ from protometry.studies.statistics.ratings import (
     spearman,
     weighted_spearman,
 )
+from protometry.studies.statistics.comparisons import Summary, between, exact_sign_flip, hedges_g, person_effect
+from protometry.studies.statistics.crossed import Estimate, estimate
+from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
 from protometry.studies.study import Arm, Assignment, Item, ItemKey, Option, Study
 from protometry.studies.tasks import task_of
 

@@ -8,7 +8,7 @@ from PIL import Image
 from protometry.datamodules.check.sample import same_sample
 from protometry.datamodules.photos.dataset import AUGMENTED
 from protometry.datamodules.photos.verify import ImageFile
-from protometry.datamodules.transforms.photo import PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import PhotoTransform
 from tests.datamodules.toy_photos import ToyDataset, make_toy
 from tests.photo_trees import noise_picture, turned
 

@@ -15,7 +15,7 @@ from protometry.datamodules.check.sample import same_sample
 from protometry.datamodules.photos import dataset as dataset_file
 from protometry.datamodules.photos.kept_photos import KeptPhotos
 from protometry.datamodules.splits import SPLITS
-from protometry.datamodules.transforms.photo import Photo, PhotoTransform
+from protometry.datamodules.transforms.crop_and_augment import Photo, PhotoTransform
 from tests.datamodules.registry import SETS
 from tests.datamodules.toy_photos import Toy, ToyDataset, toy
 from tests.photo_trees import make_table, noise_picture

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from protometry.datamodules.transforms.photo import (
+from protometry.datamodules.transforms.crop_and_augment import (
     Photo,
     PhotoTransform,
     augmentation_steps,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from protometry.lightning_modules.heads.slots import Slots, gumbel_scale
+from protometry.lightning_modules.heads.gumbel_slots import Slots, gumbel_scale
 
 close = torch.testing.assert_close
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from protometry.metrics.base import ImageMean
-from protometry.metrics.concepts.corrections import CORRECTIONS, Correction
 from protometry.metrics.concepts.prediction import PREDICTED
 from protometry.metrics.entry import MetricEntry, Words
 from protometry.metrics.general.accuracy import accuracy
+from protometry.metrics.intervention.corrections import CORRECTIONS, Correction
 from protometry.metrics.primitives.checks import check_at_least, check_labels, check_tensor
 
 

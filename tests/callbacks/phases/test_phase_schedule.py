@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protometry.callbacks import PhaseSchedule, state_hash
+from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
-from protometry.callbacks.phases.schedule import ACTIONS
 from protometry.datamodules import SketchBirds
 from protometry.lightning_modules import Classifier, ProtoPNet
 from tests.lightning_modules.registry import PRUNE, TINY_PROTOPNET, tiny_birds, tiny_trainer
