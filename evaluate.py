@@ -262,10 +262,10 @@ def predict(  # noqa: PLR0913 - every argument is a flag
         max_pixels: of a photo, 160 million by default; larger ones are not read.
     """
     from protometry.evaluation import predict
-    from protometry.evaluation.trained_model import TrainedModel
+    from protometry.evaluation.export.exported_model import open_model
 
     _refuse_lost(crop, image)
-    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
+    trained = open_model(ckpt_path, data_root, allow_classes)
     table = user_path(output) if output else None
     predict.predict(trained, trainer, image, crop or None, split, inference, table, max_pixels)
 
@@ -299,13 +299,13 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     """
     from protometry.datamodules.photos.one_photo import read_photo
     from protometry.evaluation.explained.scan import samples_of
+    from protometry.evaluation.export.exported_model import open_model
     from protometry.evaluation.pages import write_explained
-    from protometry.evaluation.trained_model import TrainedModel
 
     if not image and not sample:
         raise ValueError("Expected argument `image` or `sample` to name an image, but got none.")
     _refuse_lost(crop, image, *sample)
-    trained = TrainedModel.of_flags(ckpt_path, data_root, allow_classes)
+    trained = open_model(ckpt_path, data_root, allow_classes)
     explained = trained.explained(explainer)
     samples: list[Any] = samples_of(explained.datamodule.dataset(split), sample) if sample else []
     unread = []

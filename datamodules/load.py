@@ -46,7 +46,14 @@ def load_datamodule(path: str | Path, *, allow_classes: Sequence[str] = (), **ch
             module, or if the data module has no argument of a name in ``changes``.
     """
     path = user_path(path)
-    stored = read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
+    return datamodule_from(read_checkpoint(path, mmap=True), path, allow_classes, **changes)
+
+
+def datamodule_from(
+    checkpoint: Mapping[str, Any], path: Path, allow_classes: Sequence[str] = (), **changes: Any
+) -> ImageDataModule:
+    """The same from the content of a checkpoint that was read from ``path``."""
+    stored = checkpoint["datamodule_hyper_parameters"]
     kind = stored_class(stored, ImageDataModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in stored]:
         raise ValueError(
@@ -117,14 +124,15 @@ def read_datamodule(config: Path, image_size: Sequence[int], **changes: Any) -> 
         raise ValueError(f"Expected `init_args` in {config} to be arguments of {name}, but {error}.") from error
 
 
-def warn_of_training_photos(path: Path, names: Sequence[str]) -> None:
+def warn_of_training_photos(checkpoint: Mapping[str, Any], path: Path, names: Sequence[str]) -> None:
     """Warn of photos that have folder and file name in common with training photos of a run.
 
     Args:
-        path: a checkpoint of the run, whose ``split.json`` names the photos that it was trained on.
+        checkpoint: of the run.
+        path: of that checkpoint; the ``split.json`` of its run names the photos that it was trained on.
         names: ids of the photos; numbers and other ids that are no files are passed over.
     """
-    file, stored = folder_of_run(path) / SPLIT, read_checkpoint(path, mmap=True)["datamodule_hyper_parameters"]
+    file, stored = folder_of_run(path) / SPLIT, checkpoint["datamodule_hyper_parameters"]
     if "split_file" not in stored or not file.is_file():
         return
     known = {PurePath(name).parts[-2:] for name in read_splits(file).training_ids(stored["fold"])}

@@ -25,7 +25,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--data_root", type=str, help="the current place of the data, if they have moved")
     parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
     config = parser.parse_args(args)
-    from protometry.evaluation.export.exported_model import export_run
+    from protometry.evaluation.export.export import export_run
     from protometry.evaluation.export.programs import write_program
     from protometry.evaluation.trained_model import TrainedModel
 

@@ -15,7 +15,7 @@ from protometry.callbacks import Interpretability, RunCheckpoint
 from protometry.callbacks.evaluation.unit_maps import remove_maps, unit_maps
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.loggers import log_evaluation
-from protometry.callbacks.run.training_record import recorded_training, unfinished_schedule
+from protometry.callbacks.run.training_record import unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
 from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.hardware import Hardware
@@ -62,7 +62,7 @@ def evaluate(
         ValueError: if the checkpoint is foreign or does not fit the data, or another process is already evaluating it.
     """
     trained = request.trained
-    if note := unfinished_schedule(recorded_training(trained.path, trained.checkpoint)):
+    if note := unfinished_schedule(trained.training):
         rank_zero_warn(f"{note}. The result is marked as incomplete.")
     arguments = trained.checkpoint["hyper_parameters"]
     if request.inference is None:
@@ -71,7 +71,7 @@ def evaluate(
     if data is not None:
         other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
         request = replace(request, other_data=match_data(other, trained.class_names, request.split, data))
-        warn_of_training_photos(trained.path, other.dataset(request.split).sample_ids)
+        warn_of_training_photos(trained.checkpoint, trained.path, other.dataset(request.split).sample_ids)
     if foreign is not None:
         request.engine.foreign = (foreign, read_datamodule(Path(foreign), arguments["image_size"]))
     folder = request.folder()

@@ -16,7 +16,6 @@ from torch import Tensor
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode, full_precision
 from protometry.callbacks.run.drawing import drawing
-from protometry.callbacks.run.training_record import recorded_training
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.continuity import codec_versions
@@ -85,7 +84,7 @@ def measure(request: Request, hardware: Hardware, other: ImageDataModule | None 
         "schema": SCHEMA,
         **request.identity,
         **describe(request, module.backbone.name, datamodule, codec_versions()),
-        "training": recorded_training(trained.path, trained.checkpoint),
+        "training": trained.training,
         "metrics": evaluation.metrics,
         "skipped": evaluation.skipped,
         "timing": {

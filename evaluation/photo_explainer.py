@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Lock
 
 from protometry.datamodules.photos.one_photo import PhotoLike, read_photo
+from protometry.evaluation.export.exported_model import open_model
 from protometry.evaluation.pages.answer import Answer
-from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import Explainer
 
 
@@ -46,7 +46,7 @@ class PhotoExplainer:
         max_pixels: int | None = None,
         allow_classes: Sequence[str] = (),
     ) -> None:
-        self.explained = TrainedModel(Path(model), allow_classes=allow_classes).explained(explainer, size)
+        self.explained = open_model(model, allow_classes=",".join(allow_classes)).explained(explainer, size)
         self.classes, self.most, self.max_pixels = classes, most, max_pixels
         self._alone = Lock()  # explainers watch the layers of the model, and Pillow has one limit for all
 

@@ -17,7 +17,7 @@ from protometry.callbacks.forward.observer import Images, Observer
 from protometry.callbacks.trainer_parts import model_of
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.photos.photo_files import PhotoFiles
-from protometry.evaluation.export.exported_model import ExportedData
+from protometry.evaluation.export.exported_model import ExportedData, ExportedModel
 from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.request import EvaluatedSplit
 from protometry.evaluation.results.values_csv import Cell, prediction_cells
@@ -74,7 +74,7 @@ class Predictor(LightningModule):
 
 
 def predict(  # noqa: PLR0913 - what the flags of the command say
-    trained: TrainedModel,
+    trained: TrainedModel | ExportedModel,
     hardware: Hardware,
     image: Sequence[str] = (),
     crop: Sequence[int] | None = None,

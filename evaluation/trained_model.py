@@ -1,4 +1,4 @@
-"""A checkpoint of a run or an exported model, and the model and data that it describes."""
+"""A checkpoint of a run that is opened once, and the model, data and results that belong to it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from protometry.datamodules import load_datamodule
+from protometry.callbacks.run.training_record import recorded_training
+from protometry.datamodules.load import datamodule_from
 from protometry.evaluation.explained.explained_model import ExplainedModel
-from protometry.evaluation.export.exported_model import data_of, explained_of
 from protometry.evaluation.pages import EvaluationFiles, read_evaluation
 from protometry.evaluation.results.metrics_json import Result
 from protometry.evaluation.results.runs import evaluations
 from protometry.explanations import Explainer
-from protometry.lightning_modules import load_model
+from protometry.lightning_modules.bases.load import model_from
 from protometry.run_folder.checkpoint_file import read_checkpoint
-from protometry.run_folder.command_line.first_look import is_model_folder
 from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.hub import model_path
 from protometry.run_folder.layout import folder_of_run
-from protometry.run_folder.model_folder import read_description
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class TrainedModel:
     """A checkpoint, the place of its data, and the classes that it may name.
 
     Args:
-        path: of the file; for explained photos also the folder of an exported model.
+        path: of the file; where :func:`.open_model` is asked, also the folder of an exported model.
         data_changes: arguments of the data module that differ from training, such as ``root``.
         allow_classes: packages whose classes the checkpoint may name besides this project's.
     """
@@ -63,6 +61,11 @@ class TrainedModel:
         """
         return read_checkpoint(self.path, mmap=True)
 
+    @cached_property
+    def training(self) -> dict[str, Any]:
+        """What ``metrics.json`` says of the training of the weights."""
+        return recorded_training(self.path, self.checkpoint)
+
     @property
     def identity(self) -> dict[str, Any]:
         """What distinguishes checkpoints of a run; a resumed run replaces the file and continues counting."""
@@ -77,8 +80,6 @@ class TrainedModel:
     @property
     def class_names(self) -> list[str]:
         """The names of the classes that the logits are of."""
-        if is_model_folder(self.path):
-            return read_description(self.path).class_names
         recorded = self.checkpoint.get("training") or self.checkpoint["released"]
         names: list[str] = recorded["class_names"]
         if len(names) != self.checkpoint["hyper_parameters"].get("num_classes"):
@@ -88,17 +89,15 @@ class TrainedModel:
     def model(self, inference: str | None = None) -> Any:
         """The model, in evaluation mode."""
         changes = {} if inference is None else {"inference": inference}
-        return load_model(self.path, allow_classes=self.allow_classes, **changes)
+        return model_from(self.checkpoint, self.path, self.allow_classes, **changes)
 
     def data(self) -> Any:
-        """The data of the run; of an exported model only how photos become its images.
+        """The data of the run.
 
         Raises:
             FileNotFoundError: if the data are not where they were.
         """
-        if is_model_folder(self.path):
-            return data_of(self.path)
-        data = load_datamodule(self.path, allow_classes=self.allow_classes, **self.data_changes)
+        data = datamodule_from(self.checkpoint, self.path, self.allow_classes, **self.data_changes)
         try:
             _ = data.num_classes  # which reads folders and tables
         except FileNotFoundError as error:
@@ -116,8 +115,6 @@ class TrainedModel:
         inference: str | None = None,
     ) -> ExplainedModel:
         """The model with the data of its run, for pages and pictures."""
-        if is_model_folder(self.path):
-            return explained_of(self.path, self.model(inference), explainer, size)
         return ExplainedModel(self.model(inference), self.data(), explainer, size, self.class_names)
 
     def result(self, of_equal: bool = False) -> Result | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protometry.datamodules.load import load_datamodule
     from protometry.evaluation.demo import demo
     from protometry.evaluation.explained.explained_figure import explain
-    from protometry.evaluation.export.exported_model import export
+    from protometry.evaluation.export.export import export
     from protometry.evaluation.photo_explainer import PhotoExplainer
     from protometry.evaluation.tables.paired_comparison import compare_evaluations as compare
     from protometry.lightning_modules.bases.load import load_model
@@ -31,7 +31,7 @@ _PLACES = {
     "demo": ("protometry.evaluation.demo", "demo"),
     "evaluate": ("protometry.scripts.evaluate", "run"),
     "explain": ("protometry.evaluation.explained.explained_figure", "explain"),
-    "export": ("protometry.evaluation.export.exported_model", "export"),
+    "export": ("protometry.evaluation.export.export", "export"),
     "load_datamodule": ("protometry.datamodules.load", "load_datamodule"),
     "load_model": ("protometry.lightning_modules.bases.load", "load_model"),
 }

@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, str] = {
     "datamodules.sample datamodules.progress "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     "evaluation": "callbacks run_folder explanations metrics "
-    "lightning_modules.load_model lightning_modules.contract lightning_modules.label_free_cbm.read_words "
+    "lightning_modules.load_model lightning_modules.bases.load.model_from lightning_modules.contract "
+    "lightning_modules.label_free_cbm.read_words "
     "lightning_modules.phases "  # an edit is a phase
     "datamodules.base datamodules.load datamodules.load_datamodule datamodules.sample "
     "datamodules.photos.photo_files datamodules.photos.one_photo "

@@ -62,12 +62,11 @@ def explained_figure(image: ExplainedImage, explained: ExplainedModel) -> Image.
     panels, whole = 4 if has_sources else 2, draw_numbered(*image.numbered(rows, 2 * size))
     left = whole.width + 4 * GAP
     width = left + panels * (size + GAP) + (4 * GAP if has_sources else 0) + TEXT_WIDTH
-    cautions = explained.cautions(image)
-    header = TITLE + LINE * (1 + len(cautions)) + 4 * GAP
+    header = TITLE + LINE * (1 + len(image.cautions)) + 4 * GAP
     height = header + max(len(rows) * (size + GAP), whole.height + 4 * LINE) + 6 * LINE + GAP
     picture = Image.new("RGB", (width, height), WHITE)
     write_text(picture, (GAP, GAP), _title(image, explained), TITLE, width)
-    for index, text in enumerate(cautions):
+    for index, text in enumerate(image.cautions):
         write_text(picture, (GAP, TITLE + 3 * GAP + index * LINE), text, FONT, width - GAP, RED)
     write_text(picture, (left, header - LINE - GAP), "what it sees here", FONT, 3 * size, GREY)
     if has_sources:
@@ -127,12 +126,12 @@ def _title(image: ExplainedImage, explained: ExplainedModel) -> str:
     if image.abstains:
         return f"{image.sample_id}: the model abstains, no class has any evidence"
     said = "predicted" if explained.threshold is None else "explained: the label with the largest logit,"
-    return f"{image.sample_id}: {said} {explained.named_class(image)}"
+    return f"{image.sample_id}: {said} {image.named_class}"
 
 
 def _facts(image: ExplainedImage, explained: ExplainedModel) -> list[str]:
     truth = [f"true: {', '.join(image.truth)}"] if image.truth else []
-    said = [] if explained.threshold is None else [f"predicted: {explained.named(image.predictions)}"]
+    said = [] if explained.threshold is None else [f"predicted: {image.predicted}"]
     return [*truth, *said, f"explained by {explained.explainer.key}"]
 
 

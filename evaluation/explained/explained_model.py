@@ -62,9 +62,12 @@ class ExplainedImage:
         whole: the picture as the model sees it.
         truth: names of its classes, none if unknown.
         predictions: the predicted classes: one, none where the model abstains, any number if multilabel.
+        predicted: their names, "nothing" without any.
+        answer: what the model predicts: its class with the probability, or all labels.
+        named_class: the class with the largest logit, which is explained, and its probability.
         correct: whether they are exactly those of the image; None if unknown.
         mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
-        uncropped: whether it is a whole photo, for a model that was trained on crops.
+        cautions: what to know before the explanation is read.
         tables: of the classes with the largest logits, with their rows.
         placement: where the photo of a user lies in the picture; None for images of the data.
         photo_size: width and height in pixels of that photo, or of the picture.
@@ -74,10 +77,13 @@ class ExplainedImage:
     whole: Image.Image
     truth: tuple[str, ...]
     predictions: tuple[int, ...]
+    predicted: str
+    answer: str
+    named_class: str
     correct: bool | None
     mistakes: tuple[tuple[str, str], ...]
     abstains: bool
-    uncropped: bool
+    cautions: list[str]
     tables: list[tuple[AdditiveTable, list[Row]]]
     output: ModelOutput = field(repr=False)
     placement: Placement | None = None
@@ -168,20 +174,10 @@ class ExplainedModel:
         apart["surplus"] = [label for label in predictions if label not in truth]
         return tuple((what, self.named(labels)) for what, labels in apart.items() if labels)
 
-    def answer(self, image: ExplainedImage) -> str:
-        """What the model predicts for an image: its class with the probability, or all labels."""
-        single = self.threshold is None and image.predictions
-        return self.named_class(image) if single else self.named(image.predictions)
-
-    def named_class(self, image: ExplainedImage) -> str:
-        """The class with the largest logit, which is explained, and its probability."""
-        return f"{self.class_names[image.label]}, {100 * image.tables[0][0].probability:.1f} %"
-
-    def cautions(self, image: ExplainedImage) -> list[str]:
-        """What to know before the explanation of an image is read."""
-        boxes, best = [row.view.box for row in image.tables[0][1]], float(image.output.scores.max())
+    def _cautions(self, rows: Sequence[Row], best: float, uncropped: bool) -> list[str]:
         geometry, known = self.model.geometry, self.sources.best_similarities
-        return [*geometry.caveats(), *cautions(boxes, geometry.image, best, known, image.uncropped)]
+        boxes = [row.view.box for row in rows]
+        return [*geometry.caveats(), *cautions(boxes, geometry.image, best, known, uncropped)]
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(
@@ -197,9 +193,9 @@ class ExplainedModel:
                 :func:`.places`, share one, unless they are concepts.
 
         Raises:
-            ValueError: if ``classes`` or ``most`` is negative, or the contributions do not sum to the logit.
+            ValueError: if ``classes`` is below 1 or ``most`` negative, or the contributions do not sum to the logit.
         """
-        check_at_least("classes", classes, 0)
+        check_at_least("classes", classes, 1)
         check_at_least("most", most, 0)
         explained = []
         for first in range(0, len(samples), _CHUNK):
@@ -226,17 +222,24 @@ class ExplainedModel:
             unknown, seen = next(iter(unknown_of(sample)), ()), image_of(output, index)
             known = bool(truth) or ("labels" in sample and len(unknown) < len(sample["labels"]))
             judged = tuple(label for label in predictions[index] if label not in unknown)
+            rows = [self._lines(sample, table, maps[index], seen, most) for table in own]
+            first, predicted = own[0], self.named(predictions[index])
+            named_class = f"{self.class_names[first.label]}, {100 * first.probability:.1f} %"
+            single = self.threshold is None and predictions[index]
             explained.append(
                 ExplainedImage(
                     sample_id=str(sample["sample_id"]),
                     whole=(whole := to_image(sample["image"])),
                     truth=tuple(self.class_names[label] for label in truth),
                     predictions=predictions[index],
+                    predicted=predicted,
+                    answer=named_class if single else predicted,
+                    named_class=named_class,
                     correct=judged == truth if known else None,
                     mistakes=self.mistakes(judged, truth) if known else (),
                     abstains="abstain" in output.extras and not predictions[index],
-                    uncropped=bool(sample.get("uncropped")),
-                    tables=[self._lines(sample, table, maps[index], seen, most) for table in own],
+                    cautions=self._cautions(rows[0][1], float(seen.scores.max()), bool(sample.get("uncropped"))),
+                    tables=rows,
                     output=seen,
                     placement=sample.get("placement"),
                     photo_size=sample.get("photo_size", whole.size),

@@ -1,124 +1,33 @@
-"""A model in a folder of its own: written from a run, and explained without the data of the run."""
+"""The folder of an exported model, which explains photos without the data of its run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from protometry.callbacks.run.training_record import recorded_training
 from protometry.datamodules.photos.one_photo import Framing
 from protometry.datamodules.sample import ClassTables
 from protometry.evaluation.explained.explained_model import ExplainedModel
-from protometry.evaluation.explained.stored_sources import StoredSources, write_sources
-from protometry.evaluation.export.model_card import model_card
+from protometry.evaluation.explained.stored_sources import StoredSources
+from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import Explainer, choose_explainer
 from protometry.explanations.choice import description
+from protometry.lightning_modules import load_model
 from protometry.lightning_modules.contract import InterpretableModel
-from protometry.run_folder.atomic import write_atomic
-from protometry.run_folder.command_line.first_look import MODEL_FILE
+from protometry.run_folder.command_line.first_look import MODEL_FILE, is_model_folder
 from protometry.run_folder.command_line.messages import counted
-from protometry.run_folder.command_line.user_path import user_path
-from protometry.run_folder.model_folder import (
-    CARD,
-    REMEDY,
-    ModelDescription,
-    new_folder,
-    read_description,
-    write_exported,
-)
-
-if TYPE_CHECKING:
-    from protometry.evaluation.results.metrics_json import Result
-    from protometry.evaluation.trained_model import TrainedModel
-
-_SMALL = 32  # longer side of pictures that are drawn for their boxes alone
+from protometry.run_folder.layout import folder_of_run
+from protometry.run_folder.model_folder import REMEDY, ModelDescription, read_description
 
 
-def export(model: Any, datamodule: Any, folder: str | Path) -> None:
-    """Write a trained model into a folder that explains photos without its data.
-
-    ::
-
-        trainer.fit(model, data)
-        export(model.eval(), data, "model/")
-        answer = PhotoExplainer("model/")("photo.jpg")
-
-    Args:
-        model: in evaluation mode.
-        datamodule: of the data it was trained on, whose photos stand for its units.
-        folder: a new or an empty one; see :mod:`protometry.run_folder.model_folder` for what it holds.
-
-    Raises:
-        FileExistsError: if the folder holds anything.
-        FileNotFoundError: if the data are not at hand.
-    """
-    with new_folder(user_path(folder)) as unfinished:
-        _write(ExplainedModel(model, datamodule, size=_SMALL), unfinished)
-
-
-def export_run(trained: TrainedModel, folder: Path) -> None:
-    """The same for a checkpoint, with its training and its results on the card."""
-    with new_folder(folder) as unfinished:
-        training = recorded_training(trained.path, trained.checkpoint)
-        _write(trained.explained(size=_SMALL), unfinished, training, trained.result(of_equal=True))
-
-
-def _write(
-    explained: ExplainedModel, folder: Path, training: Mapping[str, Any] | None = None, result: Result | None = None
-) -> None:
-    """Write everything; pictures that were drawn for their boxes are not kept."""
-    model: Any = explained.model
-    framing, threshold = Framing.of(explained.datamodule), explained.threshold
-    best = explained.sources.best_similarities
-    facts = {
-        "version": _version(),
-        "model": {"class_path": _class_path(type(model)), "init_args": _arguments(model.hparams)},
-        "class_names": explained.class_names,
-        "decision_threshold": None if threshold is None else float(threshold),
-        "image_size": framing.image_size,
-        "geometry": framing.geometry,
-        "variant": framing.variant,
-        "crop": framing.crop,
-        "concept_names": explained.concept_names,
-        "part_names": explained.datamodule.tables.part_names,
-        "explainer": explained.explained_by,
-        "similarities": None if best is None else best.tolist(),
-        "sources": write_sources(explained.sources, folder),
-        "accuracy": _accuracy(result),
-    }
-    write_exported(folder, model.state_dict(), facts)
-    data = result.dataset if result else explained.datamodule.dataset_name
-    write_atomic(folder / CARD, model_card(model, facts, training or {}, data, result))
-
-
-def _class_path(kind: type) -> str:
-    """Where a class is imported from; ours from their package, whatever their files are called."""
-    ours = "protometry.lightning_modules"
-    module = ours if kind.__module__.startswith(f"{ours}.") else kind.__module__
-    return f"{module}.{kind.__qualname__}"
-
-
-def _arguments(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a model without the file of pretrained weights, which is not read again."""
-    backbone = stored.get("backbone")
-    return {**stored, "backbone": {**backbone, "weights": None}} if isinstance(backbone, dict) else dict(stored)
-
-
-def _version() -> str | None:
-    try:
-        return version("protometry")
-    except PackageNotFoundError:
-        return None
-
-
-def _accuracy(result: Result | None) -> dict[str, Any] | None:
-    accuracy = result and result.metrics.get("general/accuracy")
-    if not result or not accuracy:
-        return None
-    return {"value": accuracy.value, "ci95": accuracy.ci95, "n": accuracy.n, "split": result.split}
+def open_model(
+    path: str | Path, data_root: str | None = None, allow_classes: str | None = None
+) -> TrainedModel | ExportedModel:
+    """A checkpoint or the folder of an exported model, as a command line names it."""
+    trained = TrainedModel.of_flags(path, data_root, allow_classes)
+    return ExportedModel(trained.path, trained.allow_classes) if is_model_folder(trained.path) else trained
 
 
 @dataclass(frozen=True)
@@ -141,34 +50,53 @@ class ExportedData(Framing):
         )
 
 
-def data_of(folder: Path) -> ExportedData:
-    """What an exported model knows of its data."""
-    described = read_description(folder)
-    height, width = described.image_size
-    tables = ClassTables(part_names=described.part_names, concept_names=described.concept_names)
-    settings: Any = {"geometry": described.geometry, "variant": described.variant, "crop": described.crop}
-    return ExportedData((height, width), **settings, tables=tables)
+class ExportedModel:
+    """An exported model, which explains photos and predicts them as a :class:`.TrainedModel` does.
 
-
-def explained_of(
-    folder: Path, model: InterpretableModel, explainer: Explainer | None = None, size: int = 144
-) -> ExplainedModel:
-    """An exported model, for pages and pictures of photos.
+    Args:
+        path: of the folder.
+        allow_classes: packages whose classes it may name besides this project's.
 
     Raises:
-        ValueError: if the explainer is not the one that drew the boxes of the exported photos, or photos of units are
-            missing.
+        FileNotFoundError: if there is no such folder.
+        ValueError: if its description is damaged.
     """
-    described, data = read_description(folder), data_of(folder)
-    _check_sources(described, model, folder)
-    chosen = choose_explainer(explainer, model)
-    if described.sources is not None and description(chosen) != described.explainer:
-        raise ValueError(
-            f"Expected argument `explainer` to be {described.explainer}, which drew the boxes of the photos in "
-            f"{folder}, but got {description(chosen)}. Leave it out, or explain from the checkpoint of the run."
-        )
-    sources = StoredSources(folder, described, size)
-    return ExplainedModel(model, data, chosen, size, described.class_names, sources=sources)
+
+    def __init__(self, path: Path, allow_classes: Sequence[str] = ()) -> None:
+        self.path, self.allow_classes = path, allow_classes
+        self.run_folder = folder_of_run(path)
+        self.described = read_description(path)
+        self.class_names = self.described.class_names
+
+    def model(self, inference: str | None = None) -> Any:
+        """The model, in evaluation mode."""
+        changes = {} if inference is None else {"inference": inference}
+        return load_model(self.path, allow_classes=self.allow_classes, **changes)
+
+    def data(self) -> Any:
+        """What it knows of its data."""
+        described, (height, width) = self.described, self.described.image_size
+        tables = ClassTables(part_names=described.part_names, concept_names=described.concept_names)
+        settings: Any = {"geometry": described.geometry, "variant": described.variant, "crop": described.crop}
+        return ExportedData((height, width), **settings, tables=tables)
+
+    def explained(self, explainer: Explainer | None = None, size: int = 144) -> ExplainedModel:
+        """For pages and pictures of photos.
+
+        Raises:
+            ValueError: if the explainer is not the one that drew the boxes of the exported photos, or photos of units
+                are missing.
+        """
+        model, described = self.model(), self.described
+        _check_sources(described, model, self.path)
+        chosen = choose_explainer(explainer, model)
+        if described.sources is not None and description(chosen) != described.explainer:
+            raise ValueError(
+                f"Expected argument `explainer` to be {described.explainer}, which drew the boxes of the photos in "
+                f"{self.path}, but got {description(chosen)}. Leave it out, or explain from the checkpoint of the run."
+            )
+        sources = StoredSources(self.path, described, size)
+        return ExplainedModel(model, self.data(), chosen, size, described.class_names, sources=sources)
 
 
 def _check_sources(described: ModelDescription, model: InterpretableModel, folder: Path) -> None:

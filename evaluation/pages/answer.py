@@ -68,12 +68,13 @@ class Answer:
         explained: name of the class that is explained, the one with the largest logit.
         probability: of that class.
         margin: its logit above ``against``.
+        cautions: what to know before the explanation is read.
     """
 
     def __init__(self, image: ExplainedImage, model: ExplainedModel) -> None:
         self._image, self._model = image, model
         self._table: AdditiveTable = image.tables[0][0]
-        self.photo, self.size = image.sample_id, image.photo_size
+        self.photo, self.size, self.cautions = image.sample_id, image.photo_size, image.cautions
         predicted = [model.class_names[label] for label in image.predictions]
         single = predicted[0] if predicted else None
         self.prediction: str | list[str] | None = single if model.threshold is None else predicted
@@ -88,11 +89,6 @@ class Answer:
     def units(self) -> list[Part]:
         """The largest contributions, one for each place of the photo; of a tree, the nodes on the path."""
         return [self._part(row) for row in self._image.tables[0][1]]
-
-    @cached_property
-    def cautions(self) -> list[str]:
-        """What to know before the explanation is read."""
-        return self._model.cautions(self._image)
 
     def _part(self, row: Row) -> Part:
         line, amount = row.line, row.line.contribution if row.line.is_node else row.line.total
@@ -139,7 +135,7 @@ def write_explained(explained: ExplainedModel, samples: Sequence[Mapping[str, An
         write_atomic(folder / f"{name}.png", png(answer.picture()))
         write_atomic(folder / f"{name}.html", answer.page())
         write_atomic(folder / f"{name}.json", json.dumps(answer.json(), indent=1, ensure_ascii=False) + "\n")
-        said = "the model abstains" if image.abstains else explained.answer(image)
+        said = "the model abstains" if image.abstains else image.answer
         lines.append(f"{image.sample_id}: {said}, see {folder / name}.html, .png and .json")
         lines += [f"  {caution}" for caution in answer.cautions]
     return lines

@@ -155,7 +155,7 @@ def _images(site: Site, sides: Sequence[Side], rows: Sequence[int], groups: Sequ
 
 def _card(pair: Sequence[tuple[Side, ExplainedImage]], link: str) -> dict[str, Any]:
     first = pair[0][1]
-    said = [(side.letter, side.explained.named(image.predictions), image.correct) for side, image in pair]
+    said = [(side.letter, image.predicted, image.correct) for side, image in pair]
     return {
         "picture": first.whole,
         "sample_id": first.sample_id,

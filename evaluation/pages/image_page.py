@@ -44,7 +44,7 @@ def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
             "picture": image.whole,
             "sample_id": image.sample_id,
             "link": link,
-            "predicted": explained.named(image.predictions),
+            "predicted": image.predicted,
             "notes": image.mistakes,
             "correct": image.correct,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,15 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
             weights of another model, or if the model lacks an argument in ``changes``.
     """
     path = model_path(path)
-    exported = is_model_folder(path)
-    checkpoint = read_exported(path) if exported else read_checkpoint(path, mmap=True)
-    path = path / MODEL_FILE if exported else path
+    if is_model_folder(path):
+        return model_from(read_exported(path), path / MODEL_FILE, allow_classes, **changes)
+    return model_from(read_checkpoint(path, mmap=True), path, allow_classes, **changes)
+
+
+def model_from(
+    checkpoint: Mapping[str, Any], path: Path, allow_classes: Sequence[str] = (), **changes: Any
+) -> InterpretableModule:
+    """The same from the content of a checkpoint that was read from ``path``, which is left as it is."""
     stored = checkpoint["hyper_parameters"]
     kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]
     if unknown := [name for name in changes if name not in _arguments(kind)]:
@@ -55,7 +62,7 @@ def load_model(path: str | Path, *, allow_classes: Sequence[str] = (), **changes
     backbone = (stored | changes).get("backbone")
     if isinstance(backbone, dict):
         changes["backbone"] = {**backbone, "weights": None}
-    state = checkpoint["state_dict"]
+    state = copy(checkpoint["state_dict"])
     with _Bounded(state):
         model = made_as_stored(kind, stored, path, **changes)
     state.update((name, buffer) for name, buffer in model.named_buffers() if name in changes)

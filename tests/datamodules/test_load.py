@@ -8,6 +8,7 @@ import torch
 
 from protometry.datamodules import Cub200, ImageFolder, SketchBirds, load_datamodule
 from protometry.datamodules.load import warn_of_training_photos
+from protometry.run_folder.checkpoint_file import read_checkpoint
 from tests.empty_checkpoint import EMPTY
 from tests.photo_trees import make_folders
 
@@ -68,13 +69,14 @@ def test_a_folder_that_was_renamed_is_the_same_data_set(tmp_path):
 def test_training_photos_among_other_data_are_warned_of(tmp_path):
     data = ImageFolder(str(make_folders(tmp_path / "birds")), image_size=16)
     path = saved(tmp_path / "run", data)
+    stored = read_checkpoint(path)
     trained, held_out = (data.dataset(part).sample_ids for part in ("train", "val"))
     known = f"elsewhere/{trained[0]}"
     with pytest.warns(UserWarning, match=f"1 of {1 + len(held_out)} images .* training photos of the run, .* {known}"):
-        warn_of_training_photos(path, [known, *held_out])
+        warn_of_training_photos(stored, path, [known, *held_out])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_training_photos(path, [*held_out, "1", "new/0.jpg"])
+        warn_of_training_photos(stored, path, [*held_out, "1", "new/0.jpg"])
 
 
 def test_changes_replace_what_was_stored(cub, cub_tree, tmp_path):

@@ -79,8 +79,10 @@ class Gone:
 
 @pytest.mark.parametrize("changes", [{}, {"root": "photos"}])
 def test_without_its_data_a_checkpoint_names_what_needs_none(changes, monkeypatch):
-    monkeypatch.setattr("protometry.evaluation.trained_model.load_datamodule", lambda *args, **options: Gone())
+    monkeypatch.setattr("protometry.evaluation.trained_model.datamodule_from", lambda *args, **options: Gone())
+    trained = TrainedModel(Path("run/last.ckpt"), changes)
+    vars(trained)["checkpoint"] = {}
     with pytest.raises(FileNotFoundError, match="none at photos") as error:
-        TrainedModel(Path("run/last.ckpt"), changes).data()
+        trained.data()
     assert ("`--data_root DIR`" in str(error.value)) == (not changes)
     assert "`protometry export run/last.ckpt --format pt2`" in str(error.value)

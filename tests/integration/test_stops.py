@@ -92,7 +92,7 @@ def test_an_evaluation(moment, number, tmp_path, run_copy):
 
 def test_an_export(tmp_path, run_copy):
     call = [str(run_copy), "--out", str(tmp_path / "model"), "--allow_classes", "tests"]
-    moment = "protometry.evaluation.export.exported_model.write_exported"
+    moment = "protometry.evaluation.export.export.write_exported"
     ended = end(tmp_path, moment, signal.SIGTERM, partial(export, call))
     assert ended == (143, "Stopped by SIGTERM. Run the command again.")
     assert [path.name for path in tmp_path.iterdir() if "model" in path.name] == []

@@ -52,7 +52,7 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     assert picture.width > 5 * 48
     (cropped,) = explained.explain([sample], most=3)
     assert picture.height == explained_figure(cropped, explained).height + LINE  # of the caution
-    assert picture.tobytes() == explained_figure(replace(cropped, uncropped=True), explained).tobytes()
+    assert picture.tobytes() == explained_figure(replace(cropped, cautions=image.cautions), explained).tobytes()
 
 
 def test_a_projected_prototype_stands_for_its_patch_until_it_changes(birds, monkeypatch):
