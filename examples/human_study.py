@@ -31,7 +31,7 @@ bundle = build(
     consent=consent,
 )
 answers = out / "answers.sqlite"
-people = simulate(bundle.folder, answers, Observer("noisy", d_prime=1.0), 16, fast=True)
+people = simulate(bundle.folder, answers, Observer("noisy", d_prime=1.0), 16)
 summary = analyse(bundle.folder, answers, out / "analysis")
 print(f"{people} simulated people took part")
 for arm, results in summary["results"]["all"].items():

@@ -4,7 +4,6 @@
 ``protometry studies build --config STUDY.yaml --out DIR``
 ``protometry studies hive --name cub_prototree_distinction --ckpt_path RUN.ckpt --consent consent.md --out DIR``
 ``protometry studies serve DIR``
-``protometry studies single_file DIR --out FILES --number 20``
 ``protometry studies simulate DIR --observer.policy noisy --observer.d_prime 0.5``
 ``protometry studies analyse DIR``
 """
@@ -25,11 +24,10 @@ COMMANDS = {
     "hive": ("build one of the 19 studies of HIVE from a checkpoint", "protometry.studies.construction.hive"),
     "plan": ("sample size, power, duration and cost of a study", "protometry.studies.sample_size"),
     "serve": ("serve a study to participants", "protometry.studies.server.serve"),
-    "single_file": ("write a study as files that need no server", "protometry.studies.single_file.write"),
     "simulate": ("let simulated participants take part in a study", "protometry.studies.simulation.simulate"),
     "analyse": ("write the results of a study, and print those that are tested", "protometry.studies.analysis.analyse"),
 }
-EXTRA = {"starlette", "uvicorn", "httpx"}
+EXTRA = {"starlette", "uvicorn"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = StrictParser(prog="protometry studies", description="Human studies of explanations.")
     commands = parser.add_subcommands(required=True)
+    if "single_file" in arguments[:1]:
+        parser.error(
+            "Instead of single_file, serve in a network of your own: `protometry studies serve DIR --host ADDRESS`."
+        )
     try:
         for name, (about, module) in COMMANDS.items():
             command = StrictParser(description=f"{about[0].upper()}{about[1:]}.")

@@ -35,7 +35,6 @@ from protometry.studies.analysis.tables import write_answers, write_codebook, wr
 from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.flow import expected
 from protometry.studies.participants import SIMULATED, read_database
-from protometry.studies.single_file.read import read_folder
 from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
 
@@ -46,7 +45,6 @@ def analyse(
     folder: Path,
     database: Path | None = None,
     out: Path | None = None,
-    answers: Path | None = None,
     images: dict[str, Path] | None = None,
     metrics: str = LOCALISATION,
 ) -> dict[str, Any]:
@@ -57,7 +55,6 @@ def analyse(
         database: of the answers; ``answers.sqlite`` in the bundle if None.
         out: folder for the results, free or with those of an earlier analysis, which are replaced; ``analysis`` in the
             bundle if None.
-        answers: folder with answers that were saved from files without a server, instead of a database.
         images: of an arm, ``images.csv`` of an evaluation of its model with the explainer of the study, whose metrics
             are correlated with the answers to the same images.
         metrics: columns of these files, separated by commas.
@@ -76,18 +73,13 @@ def analyse(
     out = out or folder / RESULTS
     _check_folder(out)
     columns = read_metrics(bundle, images or {}, metrics.split(","))
-    if answers is not None and database is not None:
-        raise ValueError("Expected `database` or `answers`, but got both.")
-    if answers is not None:
-        people, visits = read_folder(bundle, answers)
-    else:
-        database = database or folder / "answers.sqlite"
-        digest, people, visits = read_database(database)
-        if digest != bundle.hash:
-            raise ValueError(
-                f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has "
-                f"{bundle.hash[:12]}: analyse it with the bundle that was served."
-            )
+    database = database or folder / "answers.sqlite"
+    digest, people, visits = read_database(database)
+    if digest != bundle.hash:
+        raise ValueError(
+            f"{database} holds answers to a study with the hash {digest[:12]}, but {folder} has "
+            f"{bundle.hash[:12]}: analyse it with the bundle that was served."
+        )
     from protometry.studies.analysis.page import (
         page,  # imports torch, which takes seconds and a missing study does not need
     )

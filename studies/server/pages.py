@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
-from hashlib import sha256
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from protometry.studies.bundle import Bundle, pictures
-from protometry.studies.flow import Step, expected
+from protometry.studies.bundle import Bundle
+from protometry.studies.flow import Step
 from protometry.studies.questions import NO_SWITCH, Answers, letters
 from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
 
 EMPTY: dict[str, Any] = {
-    "tokens": ("", ""), "given": {}, "errors": {}, "note": None, "earlier": {}, "read_only": False, "single": False,
+    "tokens": ("", ""), "given": {}, "errors": {}, "note": None, "earlier": {}, "read_only": False,
 }  # fmt: skip
 MEDIA_TYPES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
 
@@ -48,40 +45,12 @@ class Pages:
         """A page with a message of the texts; ``start`` is where its button leads, ``withdraw`` the token for it."""
         return self._render(
             "message.html", name=name, start=start, code=code, link=link, is_unpaid=is_unpaid, withdraw=withdraw,
-            single=False,
         )  # fmt: skip
 
     def step(self, way: list[Step], index: int, tokens: tuple[str, str], *, note: str = "", **values: Any) -> str:
         """The page of a step; ``values`` are answers ``given`` and ``earlier``, ``errors``, and ``read_only``."""
         message = self.say["messages"][note] if note else None
         return self._step("page.html", way, index, tokens=tokens, note=message, **values)
-
-    def single(self, way: list[Step], facts: Mapping[str, Any]) -> str:
-        """All pages of a participant in one file that needs no server, except for the result, which needs the key."""
-        study, arms = self.bundle.study, {step.arm.id: step.arm for step in way}
-        visited = [(index, step) for index, step in enumerate(way) if step.page != "result"]
-        items = [step.item for step in way if step.item]
-        items += [example.item for arm in arms.values() for example in arm.preview]
-        static = files("protometry.studies.server") / "static"
-        style, *scripts = ((static / name).read_text("utf-8") for name in ("study.css", "study.js", "single.js"))
-        return self._render(
-            "single.html",
-            facts=facts,
-            sections=[self._step("step.html", way, index, single=True) for index, _ in visited],
-            steps=[
-                {"name": step.page, "expected": expected(study, step.page) if step.page.startswith("quiz") else None}
-                for _, step in visited
-            ],
-            pictures={name: self._data_uri(name) for item in items for name in pictures(item)},
-            style=style,
-            scripts=scripts,
-            policy=f"default-src 'none'; img-src data:; style-src '{_hashed(style)}'; script-src "
-            + " ".join(f"'{_hashed(script)}'" for script in scripts),
-        )
-
-    def _data_uri(self, name: str) -> str:
-        content = (self.bundle.folder / "media" / name).read_bytes()
-        return f"data:{MEDIA_TYPES[name.split('.')[1]]};base64,{b64encode(content).decode()}"
 
     def _step(self, template: str, way: list[Step], index: int, **values: Any) -> str:
         step = way[index]
@@ -135,8 +104,3 @@ def fields_of(answers: Answers) -> dict[str, str]:
         elif value is not None:
             fields[name] = f"{value:g}" if isinstance(value, float) else str(value)
     return fields
-
-
-def _hashed(script: str) -> str:
-    """What a Content-Security-Policy calls a script."""
-    return f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"

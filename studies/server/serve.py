@@ -41,8 +41,7 @@ def command(
     bundle = load_bundle(folder)
     if unfilled := bundle.placeholders():
         raise ValueError(
-            f"{unfilled}: fill them in before the study starts. Until then, look at the pages with `protometry studies "
-            f"single_file {folder} --out {folder}/preview --number 1`, and try them with `protometry studies simulate "
+            f"{unfilled}: fill them in before the study starts. Until then, try it with `protometry studies simulate "
             f"{folder}`."
         )
     database = database or folder / "answers.sqlite"

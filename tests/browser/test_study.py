@@ -13,8 +13,6 @@ from protometry.run_folder.command_line.serving import listening, server_of
 from protometry.studies.flow import expected
 from protometry.studies.participants import read_database
 from protometry.studies.server.app import make_app
-from protometry.studies.single_file.read import read_folder
-from protometry.studies.single_file.write import write_files
 from protometry.studies.store import open_store
 from tests.studies.toy import make_bundle
 
@@ -64,17 +62,14 @@ def walk(page, bundle, look):
     look("done")
 
 
-def answer(page, bundle, moves=True):
-    """Tab through a page, answer what is not answered, and press its button, which may move to another address."""
+def answer(page, bundle):
+    """Tab through a page, answer what is not answered, and press its button."""
     step, answered = page.locator("#answers input[name=step]").input_value(), set()
     for _ in range(400):
         page.keyboard.press("Tab")
         kind, name = page.evaluate(f"[{TYPE}, {NAME}]")
         if page.evaluate("document.activeElement.matches('a.next')"):
             page.keyboard.press("Enter")  # the next class, which is hidden until then
-        if kind == "submit" and not moves:
-            page.keyboard.press("Enter")
-            return True
         if kind == "submit":
             with page.expect_navigation():
                 page.keyboard.press("Enter")
@@ -169,28 +164,6 @@ def test_one_class_at_a_time_is_shown_and_kept_over_an_error_and_a_reload(chromi
         context.close()
 
 
-def test_a_file_leads_to_the_class_where_an_answer_is_missing(chromium, tmp_path):
-    bundle = make_bundle(tmp_path / "study", "distinction", "units", assignment={"right": 1, "wrong": 1})
-    (file,) = write_files(bundle, tmp_path / "files", 1)
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(file.as_uri())
-    while not page.title().startswith("Photo 1"):
-        answer(page, bundle, moves=False)
-    for one in page.locator("input[type=radio]").all():
-        one.evaluate("one => { one.checked = true }")  # all but a row of the third class
-    row = page.locator(".option").nth(2).locator("fieldset").nth(1)
-    row.evaluate("row => row.querySelectorAll('input').forEach(one => { one.checked = false })")
-    page.get_by_role("button", name="Continue").click()
-    assert page.title().startswith("Photo 1")
-    assert row.is_visible()
-    row.locator("input").first.check()
-    page.get_by_role("button", name="Continue").click()
-    assert page.title().startswith("Photo 2")
-    assert page.locator(".option").first.is_visible()
-    context.close()
-
-
 @pytest.mark.parametrize(
     ("form", "arm"),
     [("units", {"similarity": "pairwise", "clarity": True}), ("tree", {"rating": "first_disagreement"})],
@@ -233,67 +206,3 @@ def test_a_page_without_its_pictures_is_not_sent_by_mistake(chromium, tmp_path):
         context.close()
     _, _, visits = read_database(tmp_path / "answers.sqlite")
     assert [visit.client["pictures_missing"] for visit in visits if visit.item] == [True]
-
-
-@pytest.mark.parametrize(("task", "form"), [("agreement", "units"), ("distinction", "tree")])
-def test_a_file_without_a_server_is_answered_by_keyboard_and_kept_over_a_reload(chromium, tmp_path, task, form):
-    axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
-    bundle = make_bundle(tmp_path / "study", task, form, size=32, assignment={"right": 1, "wrong": 1})
-    (file,) = write_files(bundle, tmp_path / "files", 1)
-    context = chromium.new_context(viewport={"width": 320, "height": 900}, bypass_csp=True)  # axe runs as a script
-    page, problems = context.new_page(), []
-    page.on(
-        "request", lambda request: request.url.startswith(("file:", "data:", "blob:")) or problems.append(request.url)
-    )
-    page.on("console", lambda message: message.type in ("error", "warning") and problems.append(message.text))
-    page.goto(file.as_uri())
-    seen = []
-    while not page.locator("#save").count():
-        name = re.sub(r" \d+ of \d+", "", page.title())
-        if name not in seen:
-            actual = axe.run(page)["violations"]
-            assert [(name, rule["id"], rule["nodes"][0]["html"][:200]) for rule in actual] == []
-        seen.append(name)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320, name
-        assert page.evaluate("Array.from(document.images).every(one => one.naturalWidth > 0)")
-        step = page.locator("#answers input[name=step]").input_value()
-        answer(page, bundle, moves=False)
-        if seen.count("Photo") == 1 and name == "Photo":
-            page.reload()
-        assert page.locator("#save").count() or page.locator("#answers input[name=step]").input_value() != step, name
-    with page.expect_download() as download:
-        page.locator("#save").click()
-    (tmp_path / "answers").mkdir()
-    assert download.value.suggested_filename == "toy-001.json"
-    download.value.save_as(tmp_path / "answers/toy-001.json")
-    assert problems == []
-    context.close()
-    (person,), visits = read_folder(bundle, tmp_path / "answers")
-    assert person.status == "completed"
-    assert len(visits) == len(seen)
-    assert all(visit.client["javascript"] for visit in visits)
-
-
-def test_a_file_without_a_server_asks_for_what_is_missing_and_ends_after_two_failed_quizzes(chromium, tmp_path):
-    bundle = make_bundle(tmp_path / "study", assignment={"right": 1, "wrong": 1})
-    (file,) = write_files(bundle, tmp_path / "files", 1)
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(file.as_uri())
-    page.get_by_role("button", name="Continue").click()
-    assert page.locator("input[name=consent]").count()  # no answer, no way on
-    page.locator("input[name=consent]").first.check()
-    page.get_by_role("button", name="Continue").click()
-    while not page.locator("[name='quiz.0']").count():
-        answer(page, bundle, moves=False)
-    for quiz in ("quiz", "quiz_again"):
-        for number in range(2):
-            page.locator(f"input[name='{quiz}.{number}']").first.check()
-        page.get_by_role("button", name="Continue").click()
-    with page.expect_download() as download:
-        page.locator("#save").click()
-    (tmp_path / "answers").mkdir()
-    download.value.save_as(tmp_path / "answers/one.json")
-    context.close()
-    (person,), _ = read_folder(bundle, tmp_path / "answers")
-    assert person.status == "screened"

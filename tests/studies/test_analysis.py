@@ -201,7 +201,7 @@ def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     make_bundle(tmp_path / "study")
     assert main(["analyse", str(tmp_path / "study")]) == 2
     assert "answers.sqlite is missing" in capsys.readouterr().err
-    simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", Observer("believer"), 3, fast=True)
+    simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", Observer("believer"), 3)
     assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
     assert "study/agreement_incorrect" in output

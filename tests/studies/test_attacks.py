@@ -105,7 +105,7 @@ def test_a_run_through_all_pages_is_flagged(tmp_path, monkeypatch):
     bundle = make_bundle(tmp_path / "study")
     clock = iter(range(0, 10_000, 2))
     monkeypatch.setattr("protometry.studies.store.time.monotonic", lambda: next(clock))
-    simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True)
+    simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1)
     monkeypatch.undo()
     assert analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")["participants"]["flags"]["fast"] == 1
 

@@ -232,7 +232,7 @@ def test_rows_and_questions_that_show_attention(run, tmp_path, task):
         assert allowed in (["4"], ["1", "2"])
         assert all(names.count(one) == 1 for one in rows[question].pictures)  # twice would give the row away
     for policy in ("noisy", "straight_liner"):
-        simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2, fast=True)
+        simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2)
         summary = analyse(bundle.folder, tmp_path / f"{policy}.sqlite", tmp_path / policy)
         assert ("failed_catch" in summary["participants"]["flags"]) == (policy == "straight_liner")
     _, people, visits = read_database(tmp_path / "noisy.sqlite")
@@ -344,7 +344,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
     files = ["--ckpt_path", str(tmp_path / "last.ckpt"), "--consent", str(tmp_path / "consent.txt")]
     assert main(["hive", "--name", name, *files, "--forms", "2", "--out", str(tmp_path / "out")]) == 0
     assert "in 2 forms for 10 people" in capsys.readouterr().out
-    assert simulate(tmp_path / "out", tmp_path / "a.sqlite", Observer("noisy"), 1, fast=True) == 1
+    assert simulate(tmp_path / "out", tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
     assert main(["hive", "--name", "cub", *files, "--out", str(tmp_path / "other")]) == 2
     assert "one of cub_gradcam_agreement, " in capsys.readouterr().err
 

@@ -28,14 +28,14 @@ from protometry.studies.participants import read_database, steps_of
 from protometry.studies.questions import read_answers
 from protometry.studies.server.app import make_app
 from protometry.studies.server.pages import fields_of
-from protometry.studies.simulation.browser import read_page
 from protometry.studies.simulation.observer import Observer
-from protometry.studies.simulation.simulate import simulate, take_part
+from protometry.studies.simulation.simulate import simulate
 from protometry.studies.store import Store, open_store
 from protometry.studies.study import Arm, Assignment, Platform, Study
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
 from tests.studies.toy import TASKS, make_bundle
+from tests.studies.visitor import read_page, take_part, visit
 from tests.tiny_runs import ROOT
 
 HOST = "http://study.test"
@@ -108,9 +108,9 @@ def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     """Everything asked is stored in a row of its own, over all pages of every task and form."""
     bundle = make_bundle(tmp_path / "study", task, form)
     collected = []
-    for fast in (True, False):
-        file = tmp_path / f"{fast}.sqlite"
-        assert simulate(tmp_path / "study", file, Observer("noisy"), 1, fast) == 1
+    for answer, study in ((simulate, bundle.folder), (visit, bundle)):
+        file = tmp_path / f"{answer.__name__}.sqlite"
+        assert answer(study, file, Observer("noisy"), 1) == 1
         _, people, visits = read_database(file)
         assert {one.status for one in people} == {"completed"}
         collected.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
@@ -144,19 +144,19 @@ def test_messages_name_class_and_row_and_the_method_what_guessing_gives(tmp_path
 
 def test_several_arms_are_answered_one_after_the_other(tmp_path):
     bundle = make_bundle(tmp_path / "study", "agreement", "heatmap", items=24, assignment={"arms": 2}, others=1)
-    for fast in (False, True):
-        assert simulate(bundle.folder, tmp_path / f"{fast}.sqlite", Observer("noisy"), 3, fast) == 3
-    (_, people, visits), (_, _, again) = (read_database(tmp_path / f"{fast}.sqlite") for fast in (False, True))
-    assert [visit.answers for visit in visits] == [visit.answers for visit in again]
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 3) == 3
+    _, people, _ = read_database(tmp_path / "a.sqlite")
     assert {tuple(who.arms) for who in people} == {("main", "other0"), ("other0", "main")}
 
 
 def test_simulated_people_come_from_the_platform_of_the_study(tmp_path):
     bundle = make_bundle(tmp_path / "study", platform=Platform("prolific", completed="C1"))
-    for fast in (False, True):
-        assert simulate(bundle.folder, tmp_path / f"{fast}.sqlite", Observer("noisy"), 2, fast) == 2
-        _, people, _ = read_database(tmp_path / f"{fast}.sqlite")
-        assert len({who.external for who in people if who.external}) == 2
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 2) == 2
+    _, people, _ = read_database(tmp_path / "a.sqlite")
+    assert len({who.external for who in people if who.external}) == 2
+    for nobody in (0, -1):
+        with pytest.raises(ValueError, match=f"`number` to be at least 1, but got {nobody}"):
+            simulate(bundle.folder, tmp_path / "a.sqlite", Observer(), nobody)
 
 
 def test_no_page_gives_anything_away(tmp_path):
@@ -164,7 +164,7 @@ def test_no_page_gives_anything_away(tmp_path):
     site = Site(tmp_path, task="distinction", form="units")
     secret = [f"{score:.6f}"[:8] for entry in site.bundle.key.items.values() for score in entry.scores.values()]
 
-    async def visit():
+    async def look():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(site.app), base_url=HOST) as client:
             seen, sent = [], client.send
 
@@ -180,7 +180,7 @@ def test_no_page_gives_anything_away(tmp_path):
                 assert Image.open(io.BytesIO(response.content)).info == {}
             return seen
 
-    seen = asyncio.run(visit())
+    seen = asyncio.run(look())
     assert len(seen) > 15
     for text, response in seen:
         assert not any(score in text for score in secret)
@@ -468,8 +468,6 @@ def test_a_study_with_words_of_the_example_is_tried_but_not_served(tmp_path, cap
     assert f"{folder}/consent.md still has NAME, INSTITUTION, COMMITTEE, NUMBER, ADDRESS of" in error
     assert f"{folder}/study.json still has FILL-IN as platform.completed: fill them in" in error
     assert main(["simulate", str(folder), "--number", "1"]) == 0
-    assert main(["single_file", str(folder), "--out", str(folder / "preview"), "--number", "1"]) == 0
-    assert "Give them to nobody yet" in capsys.readouterr().out
 
 
 def test_prolific_sends_and_gets_people_back(tmp_path):
@@ -497,8 +495,8 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
 @pytest.mark.slow
 def test_two_hundred_at_once(tmp_path):
     """Every acknowledged page is in the database, and none twice."""
-    make_bundle(tmp_path / "study", people=200)
-    assert simulate(tmp_path / "study", tmp_path / "a.sqlite", Observer("noisy"), 200) == 200
+    bundle = make_bundle(tmp_path / "study", people=200)
+    assert visit(bundle, tmp_path / "a.sqlite", Observer("noisy"), 200) == 200
     _, people, visits = read_database(tmp_path / "a.sqlite")
     assert [one.status for one in people] == ["completed"] * 200
     assert len(visits) == len({(one.number, one.step) for one in visits}) == 200 * 14

@@ -1,10 +1,22 @@
-"""A browser without JavaScript: it reads the form of a page, and sends only what the page offers."""
+"""Simulated people in a browser without JavaScript, who send only what a page offers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from secrets import token_hex
+
+from httpx import ASGITransport, AsyncClient
+
+from protometry.studies.participants import SIMULATED, steps_of
+from protometry.studies.server.app import make_app
+from protometry.studies.server.pages import fields_of
+from protometry.studies.server.platforms import query
+from protometry.studies.store import open_store
+
+AT_ONCE = 50  # people
 
 
 @dataclass
@@ -70,3 +82,42 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
             self._inside = False
+
+
+def visit(bundle, database, observer, number):
+    """What :func:`.simulate` does, through the pages of the web application."""
+
+    async def all_of_them(store):
+        transport, slots = ASGITransport(make_app(bundle, store, ["study.invalid"])), asyncio.Semaphore(AT_ONCE)
+
+        async def one():
+            async with slots, AsyncClient(transport=transport, base_url="https://study.invalid") as browser:
+                return await take_part(browser, store, observer)
+
+        return sum(await asyncio.gather(*(one() for _ in range(number))))
+
+    with open_store(database, bundle) as store:
+        return asyncio.run(all_of_them(store))
+
+
+async def take_part(browser, store, observer):
+    """Take part once, if there is a place."""
+    study, key = store.bundle.study, store.bundle.key
+    link, agent = query(study.platform, token_hex(8)), {"User-Agent": f"{SIMULATED}{observer.policy}"}
+    headers = {**agent, "Content-Type": "application/x-www-form-urlencoded"}
+    page = await browser.post("/join", params=link, headers=headers, follow_redirects=True)
+    who = store.find(browser.cookies.get(store.cookie) or "")
+    if who is None:
+        return False
+    way = steps_of(study, who)
+    while page.url.path == "/p":
+        form = read_page(page.text)
+        index = int(form.hidden["step"])
+        if index == observer.leave_at:
+            return True
+        step = way[index]
+        answers = observer.respond(study, step, key.items[step.item.id] if step.item else None, who.seed)
+        fields = form.filled(fields_of(answers)) | {"javascript": "1", "focus_losses": "0"}
+        page = await browser.post("/p", data=fields, follow_redirects=True)
+        assert page.status_code == 200, step.page
+    return True
