@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protometry.evaluation import words
+from protometry.evaluation import embed_concepts as words
 from tests.lightning_modules.registry import tiny_birds
 
 open_clip = pytest.importorskip("open_clip")

@@ -10,7 +10,7 @@ import torch
 
 from protometry.callbacks import Interpretability, RunCheckpoint, state_hash
 from protometry.lightning_modules import QPM, Classifier, PIPNet, ProtoPNet, ProtoPool
-from tests.callbacks.phases.test_schedule import CYCLED, PHASES, STEPS, make
+from tests.callbacks.phases.test_phase_schedule import CYCLED, PHASES, STEPS, make
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 from tests.tiny_runs import StopAt, StopError, differences
 
