@@ -26,7 +26,7 @@ NETWORKS = [
     "torchvision/shufflenet_v2_x0_5", "torchvision/mnasnet0_5", "torchvision/regnet_y_400mf", "torchvision/swin_t",
     "timm/vit_tiny_patch16_224", "timm/eva02_tiny_patch14_224", "timm/tf_efficientnet_lite0", "timm/lcnet_035",
     "timm/mobilenetv3_small_050", "timm/ghostnet_050", "timm/regnetx_002", "timm/edgenext_xx_small", "timm/pvt_v2_b0",
-    "timm/starnet_s1", "timm/hgnetv2_b0",
+    "timm/starnet_s1", "timm/hgnetv2_b0", "timm/repvgg_a0", "timm/mixnet_s", "timm/fbnetc_100",
 ]  # fmt: skip
 SIZES = [100, 131, 150, 183, 211]
 
