@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 from scipy.stats import spearmanr
 
-from benchmarks.study_errors import Cell, errors
 from protometry.evaluation.published.numbers import published
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import tradeoff_results
@@ -33,6 +32,7 @@ from protometry.studies.statistics.crossed import Estimate, estimate
 from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
 from protometry.studies.study import Arm, Assignment, Item, ItemKey, Option, Study
 from protometry.studies.tasks import task_of
+from tests.studies.study_errors import Cell, errors
 
 NAN = math.nan
 TEXTBOOK = np.array(
@@ -421,7 +421,7 @@ def test_planted_correlations_lie_in_the_interval(rho):
     ],
 )
 def test_errors_of_the_first_kind_and_coverage(cell, people_only):
-    """Cells of ``benchmarks/study_errors.py``, each of 2,000 studies; 6.5 % is three standard errors above."""
+    """2,000 studies each; 6.5 % is three standard errors above."""
     result = errors(cell, 2000)
     assert result["rejected, people and images"] < 0.065, result
     assert result["missed, people and images"] < 0.065, result
