@@ -159,17 +159,14 @@ def table(
 def figure(
     runs: list[str],
     output: str,
-    kind: Literal["bars", "radar", "scatter"] = "bars",
     metric: str | None = None,
     published: str | None = None,
 ) -> None:
-    """Draw metrics of runs, next to a paper's numbers.
+    """Draw metrics of runs as bars with intervals, next to a paper's numbers.
 
     Args:
         runs: as in ``table``.
         output: a file that ends in .png, .pdf or .svg; where another one lies, the new one gets a number.
-        kind: "bars" with intervals, a panel for each metric; "radar", an axis for each metric that is a fraction,
-            further out is better; "scatter", the first metric against each of the others.
         metric: keys, separated by commas; of a paper's table, headings of columns, all by default.
         published: a paper's table whose numbers are drawn, too, such as quanproto/2.
     """
@@ -181,7 +178,7 @@ def figure(
     file, names = user_path(output), metric.split(",") if metric else []
     check_output(file)
     asked = of_headings(paper_table(published), names) if published else of_keys(names, collect(runs))
-    print(f"figure: {save(draw(kind, asked, sections_of(asked, runs)), file)}")
+    print(f"figure: {save(draw(asked, sections_of(asked, runs)), file)}")
 
 
 def compare(  # noqa: PLR0913 - every argument is a flag

@@ -41,10 +41,10 @@ def chart(width: int, height: int, rows: int = 1, columns: int = 1) -> tuple[Fig
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def radial(figure: Figure, labels: Sequence[str], place: tuple[int, int, int] = (1, 1, 1)) -> tuple[Any, list[float]]:
+def radial(figure: Figure, labels: Sequence[str]) -> tuple[Any, list[float]]:
     """Axes from 0 in the centre to 1, clockwise from the top, and the angle of every axis."""
     angles = [2 * math.pi * index / len(labels) for index in range(len(labels))]
-    axes: Any = figure.add_subplot(*place, projection="polar")
+    axes: Any = figure.add_subplot(projection="polar")
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_xticks(angles, labels)

@@ -1,12 +1,11 @@
-"""Figures of runs, next to what a paper printed: bars with intervals, radar, one metric against another."""
+"""Metrics of runs as bars with intervals, next to what a paper printed."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,16 +15,13 @@ from protometry.evaluation.published.paper_tables import Column, PaperTable
 from protometry.evaluation.tables.markdown import printed_unit
 from protometry.evaluation.tables.paper_rows import Row, Section
 from protometry.evaluation.tables.records import Cell
-from protometry.explanations.charts import BLUE, DPI, GREY, chart, radial, styled
+from protometry.explanations.charts import BLUE, DPI, GREY, styled
 from protometry.metrics.page import arrow
 from protometry.run_folder.atomic import write_new
 
-Kind = Literal["bars", "radar", "scatter"]
 SUFFIXES = (".png", ".pdf", ".svg")
 PRINT_DPI = 200
 BAR, PANEL, ACROSS, LABELS = 22, 260, 4, 260  # pixels of a bar and a panel, panels in a line, pixels of names
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # of Okabe and Ito
-MARKERS = "os^Dv*P"
 OTHERWISE = "†"
 SPREAD = "lines: ± standard deviation (over runs; the paper's own) or the 95 % interval of a single run"
 
@@ -49,24 +45,18 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 @styled
-def draw(kind: Kind, table: PaperTable, sections: Sequence[Section]) -> Figure:
-    """A figure of the data sets of the runs.
-
-    Raises:
-        ValueError: if its metrics are too few or of the wrong kind for the figure.
-    """
+def draw(table: PaperTable, sections: Sequence[Section]) -> Figure:
+    """A panel for each metric and data set of the runs."""
     filled = [(dataset, [row for row in rows if row.cells]) for dataset, rows in sections if _own(rows)]
-    return {"bars": _bars, "radar": _radar, "scatter": _scatter}[kind](table.columns, filled)
+    return _bars(table.columns, filled)
 
 
 def _own(rows: Sequence[Row]) -> bool:
     return any(not row.is_published for row in rows)
 
 
-def _name(row: Row, columns: Sequence[Column] = ()) -> str:
-    """The row, marked if one of its numbers was measured differently from the paper's."""
-    differs = any(OTHERWISE in row.cells[each.heading].marks for each in columns if each.heading in row.cells)
-    return f"{', '.join(filter(None, [row.model, row.words]))} ({row.source})" + f" {OTHERWISE}" * differs
+def _name(row: Row) -> str:
+    return f"{', '.join(filter(None, [row.model, row.words]))} ({row.source})"
 
 
 def _title(column: Column) -> str:
@@ -74,12 +64,13 @@ def _title(column: Column) -> str:
     return " ".join(filter(None, [column.heading, arrow(column.higher_is_better), unit]))
 
 
-def _caption(*texts: str, published: str, sections: Sequence[Section]) -> str:
+def _caption(sections: Sequence[Section]) -> str:
     """The line below a figure; how published rows look is said where there are some."""
     rows = [row for _, rows in sections for row in rows]
     differs = any(OTHERWISE in cell.marks for row in rows for cell in row.cells.values())
     mark = [f"{OTHERWISE} measured differently from the paper's, see the table"] if differs else []
-    return "\n".join([*([published] if any(row.is_published for row in rows) else []), *texts, *mark])
+    colours = ["blue: runs, grey: published"] if any(row.is_published for row in rows) else []
+    return "\n".join([*colours, SPREAD, *mark])
 
 
 def _numbers(cell: Cell | None, column: Column) -> tuple[float, float, float]:
@@ -107,7 +98,7 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
                 _bar_panel(axes, rows, some[column], dataset, column == 0)
             else:
                 axes.set_axis_off()
-    figure.supxlabel(_caption(SPREAD, published="blue: runs, grey: published", sections=sections), fontsize=8)
+    figure.supxlabel(_caption(sections), fontsize=8)
     return figure
 
 
@@ -124,65 +115,3 @@ def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, na
     axes.set_yticks(heights, [_name(row) for row in rows] if named else [""] * len(rows))
     axes.set(title=f"{_title(column)}\n{dataset}", ylim=(len(rows) - 0.5, -0.5))
     axes.grid(visible=False, axis="y")
-
-
-def _looks(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """How rows are distinguished: by marker, and models by colour; published ones are hollow and dashed."""
-    colours, markers = cycle(COLOURS), cycle(MARKERS)
-    known: dict[tuple[str, str], str] = {}
-    for row in rows:
-        model = (row.nearest or row.source, row.words)
-        known[model] = known[model] if model in known else next(colours)
-        hollow = {"markerfacecolor": "white", "linestyle": "--"} if row.is_published else {}
-        yield row, {"color": known[model], "marker": next(markers), "label": _name(row, columns), **hollow}
-
-
-def _radar(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
-    wrong = [each.heading for each in columns if each.unit != "fraction"]
-    if wrong or len(columns) < 3:
-        got = f"{', '.join(wrong)} are none" if wrong else f"there are {len(columns)}"
-        raise ValueError(
-            f"Expected `metric` to name three or more fractions for `kind: radar`, but {got}. Of these, "
-            f"`--metric {','.join(each.heading for each in columns if each.unit == 'fraction')}` are fractions."
-        )
-    down = [each.higher_is_better is False for each in columns]
-    labels = [f"1 − {each.heading}" if low else each.heading for each, low in zip(columns, down, strict=True)]
-    figure = Figure((4.6 * len(sections), 6.0), DPI, layout="constrained")
-    for panel, (dataset, rows) in enumerate(sections, 1):
-        axes, angles = radial(figure, labels, (1, len(sections), panel))
-        for row, look in _looks(rows, columns):
-            values = np.array([_numbers(row.cells.get(each.heading), each)[0] / 100 for each in columns])
-            values = np.where(down, 1 - values, values)
-            there = ~np.isnan(values)
-            if there.any():
-                axes.plot(*[np.append(each[there], each[there][:1]) for each in (np.array(angles), values)], **look)
-        axes.set_title(dataset, loc="center")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=8)
-    caption = _caption("from 0 in the centre to 1", published="dashed: published", sections=sections)
-    figure.supxlabel(caption, fontsize=8)
-    return figure
-
-
-def _scatter(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
-    if len(columns) < 2:
-        raise ValueError(
-            "Expected `metric` to name two or more metrics for `kind: scatter`, the first to be drawn against "
-            "the others, such as `--metric general/accuracy,compactness/local_size`."
-        )
-    upright, others = columns[0], columns[1:]
-    height = 320 + 16 * max(len(rows) for _, rows in sections)
-    figure, panels = chart(360, height, len(sections), len(others))
-    pairs = [(dataset, rows, each) for dataset, rows in sections for each in others]
-    for axes, (dataset, rows, across) in zip(panels, pairs, strict=True):
-        for row, look in _looks(rows, [upright, across]):
-            x, *xs = _numbers(row.cells.get(across.heading), across)
-            y, *ys = _numbers(row.cells.get(upright.heading), upright)
-            if not np.isnan(x + y):
-                errors = np.array([xs, ys])[..., None]
-                axes.errorbar(
-                    x, y, xerr=errors[0], yerr=errors[1], elinewidth=1, capsize=2, **look | {"linestyle": "none"}
-                )
-        axes.set(xlabel=_title(across), ylabel=_title(upright), title=dataset)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=7)  # below the label
-    figure.supxlabel(_caption(SPREAD, published="hollow: published", sections=sections), fontsize=7)
-    return figure

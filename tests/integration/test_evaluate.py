@@ -26,7 +26,6 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.explanations import BoxMaps, SummedMaps
 from protometry.explanations.views import to_image
 from protometry.lightning_modules import load_model
-from protometry.metrics.functional import part_thresholds
 from protometry.metrics.suite import resolve
 from protometry.run_folder.command_line.user_path import shown
 from protometry.scripts import evaluate
@@ -219,26 +218,23 @@ def assert_pictures_agree(run, names):
     images, explainers = data.dataset("test"), {"ssm": SummedMaps(), "bb": BoxMaps()}
     birds = read_birds(model, images, data.tables.label_map_codes, explainers, len(images))
     for name in names:
-        assert {path.stem for path in name.parent.glob("*.png")} == {"important_parts", "part_importance", "spider"}
+        assert {path.stem for path in name.parent.glob("*.png")} == {"part_importance", "spider"}
         measured = {row["sample_id"]: row for row in table(name.parent / "images.csv")}
         interface = strict(name)["protocol"]["interface"]
-        at = (part_thresholds() - strict(name)["metrics"]["funnybirds/completeness"]["threshold"]).abs().argmin()
         for bird in (bird for bird in birds if bird.name in measured):
             explained, row = bird.explained[interface], measured[bird.name]
             if row["funnybirds/sd"]:
                 assert explained.single_deletion == pytest.approx(float(row["funnybirds/sd"]))
-            if row["funnybirds/csdc"]:
-                assert float(explained.csdc[at]) == pytest.approx(float(row["funnybirds/csdc"]))
             assert (bird.label == bird.prediction) == bool(float(row["funnybirds/accuracy"]))
 
 
 def test_one_key_of_the_protocol_leaves_its_pictures(evaluated_copy):
-    """Without completeness there is no threshold to put in a frame."""
+    """The spider needs all of them."""
     shutil.rmtree(evaluated_copy / "evaluation")
     run_evaluation(evaluated_copy, "--suite", "funnybirds/sd", "--limit", "4", checkpoint="best")
     assert list(strict(evaluated_copy / "evaluation" / "metrics.json")["metrics"]) == ["funnybirds/sd"]
     pictures = {path.stem for path in (evaluated_copy / "evaluation").glob("*.png")}
-    assert pictures == {"important_parts", "part_importance"}
+    assert pictures == {"part_importance"}
 
 
 def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_copy, capsys):

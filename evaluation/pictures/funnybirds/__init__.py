@@ -1,13 +1,11 @@
-"""The FunnyBirds protocol in pictures: all its scores, where explanations look and which parts they call important."""
+"""The FunnyBirds protocol in pictures: all scores, where explanations look and how important they call each part."""
 
 from __future__ import annotations
-
-import math
 
 from PIL import Image
 
 from protometry.evaluation.pictures.family import Evaluated, PictureFamily
-from protometry.evaluation.pictures.funnybirds.part_pictures import part_pictures
+from protometry.evaluation.pictures.funnybirds.part_pictures import part_picture
 from protometry.evaluation.pictures.funnybirds.spider import spider_plot
 from protometry.explanations import BoxMaps, Explainer, SummedMaps
 from protometry.explanations.charts import to_picture
@@ -25,9 +23,8 @@ def funnybirds_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
         pictures["spider"] = to_picture(spider)
     explainers: dict[str, Explainer] = {"ssm": SummedMaps(), "bb": BoxMaps(), explainer.key: explainer}
     by_title = {TITLES.get(key, key): protocol for key, protocol in explainers.items()}
-    chosen = {title: float(metrics.get("funnybirds/completeness", {}).get("threshold", math.nan))}
     dataset = explained.datamodule.dataset(evaluated.split)
-    return pictures | part_pictures(explained, dataset, by_title, chosen)
+    return pictures | {"part_importance": part_picture(explained, dataset, by_title)}
 
 
 FAMILY = PictureFamily(
@@ -35,8 +32,6 @@ FAMILY = PictureFamily(
     {
         "spider": "All scores of the protocol at once; further out is better.",
         "part_importance": "What the logit loses without each part, next to how important explanations call the part.",
-        "important_parts": "The parts that an explanation calls important, the more the lower the threshold t, next to "
-        "the smallest sets of parts that distinguish the class from all others.",
     },
     page="FunnyBirds",
 )

@@ -22,43 +22,22 @@ def runs(tmp_path):
     return [tmp_path / "a", tmp_path / "b"]
 
 
-def drawn(kind, keys, runs):
+def drawn(keys, runs):
     table = of_keys(keys, collect(runs))
-    return draw(kind, table, sections_of(table, runs))
+    return draw(table, sections_of(table, runs))
 
 
 def test_bars_are_as_long_as_the_values_with_their_intervals(runs):
-    accuracy, npr = drawn("bars", [ACC, NPR], runs).axes
+    accuracy, npr = drawn([ACC, NPR], runs).axes
     assert [bar.get_width() for bar in accuracy.patches] == [80, 50]
     ((below, above),) = accuracy.collections[0].get_segments()
     assert np.allclose([below[0], above[0]], [70, 85])
     assert (npr.patches[0].get_width(), [text.get_text() for text in npr.texts]) == (2, ["", "–"])
 
 
-def test_on_a_radar_further_out_is_better(runs):
-    (panel,) = drawn("radar", [ACC, F1, VLC], runs).axes
-    assert np.allclose(panel.lines[0].get_ydata(), [0.8, 0.6, 0.7, 0.8])
-    assert [label.get_text() for label in panel.get_xticklabels()] == [ACC, F1, f"1 − {VLC}"]
-
-
-def test_a_scatter_draws_the_first_metric_upright_and_leaves_out_what_is_missing(runs):
-    (panel,) = drawn("scatter", [ACC, NPR], runs).axes
-    ((point, *_),) = panel.containers
-    assert (point.get_xdata()[0], point.get_ydata()[0]) == (2, 80)
-
-
-def test_nothing_differs_from_a_paper_where_there_is_none(tmp_path):
-    """A last layer solved exactly is marked beside published numbers only."""
-    run = write_run(tmp_path / "solved", {ACC: 0.8, NPR: 2.0}, protocol={"last_layer": "solved"})
-    (panel,) = drawn("scatter", [ACC, NPR], [run]).axes
-    (text,) = panel.get_legend().get_texts()
-    assert "†" not in text.get_text()
-    assert "published" not in panel.figure.get_supxlabel()
-
-
 def test_published_numbers_stand_next_to_runs_of_their_data_set(runs):
     table = of_headings(paper_table("quanproto/2"), ["accuracy", "NPR"])
-    figure = draw("bars", table, sections_of(table, runs))
+    figure = draw(table, sections_of(table, runs))
     accuracy, _ = figure.axes
     widths = [round(bar.get_width(), 2) for bar in accuracy.patches]
     assert widths == [70.18, 80, 69.12, 67.33, 74, 50]  # ours below ProtoPNet's, BagNet at the end
@@ -85,8 +64,6 @@ def test_the_command_writes_a_file_and_keeps_another(runs, tmp_path, capsys):
         (["--output", "f.docx", "--metric", ACC], "`output` to end in .png, .pdf, .svg, but got f.docx"),
         (["--output", "f.png"], "`metric` to name metrics, or `published` a table, but got neither"),
         (["--output", "f.png", "--metric", "general/f2"], "got 'general/f2'. Did you mean 'general/f1'"),
-        (["--output", "f.png", "--metric", ACC, "--kind", "scatter"], "two or more metrics for `kind: scatter`"),
-        (["--output", "f.png", "--metric", f"{ACC},{NPR}", "--kind", "radar"], f"fractions .*{NPR} are none"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(runs, more, message):
