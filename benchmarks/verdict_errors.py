@@ -1,4 +1,4 @@
-"""How often a sentence of an audit is wrong, by simulation; the table of ``docs/results/intervals.md``.
+"""How often a sentence of an audit is wrong, by simulation; the table of ``docs/results/sanity.md``.
 
     python benchmarks/verdict_errors.py
     python benchmarks/verdict_errors.py --draws 2000 --seed 1
