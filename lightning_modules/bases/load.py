@@ -78,7 +78,8 @@ class _Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        stored = sum(value.numel() for value in state.values() if isinstance(value, Tensor))
+        tensors = [value for value in state.values() if isinstance(value, Tensor)]
+        stored = sum(min(value.numel(), value.untyped_storage().nbytes()) for value in tensors)  # a view may repeat one
         self.most = max(_TIMES * stored, _FEWEST)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

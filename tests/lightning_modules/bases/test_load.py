@@ -85,3 +85,11 @@ def test_weights_of_another_model(tmp_path):
         load_model(path)
     with pytest.raises(ValueError, match=r"size mismatch for prototypes\.vectors"):
         load_model(saved(model, path), prototypes_per_class=3)
+
+
+def test_a_view_that_repeats_a_number_is_no_measure_of_what_is_stored(tmp_path):
+    model = ProtoPNet(num_classes=4, image_size=SIZE, prototypes_per_class=2)
+    state = {**model.state_dict(), "prototypes.vectors": torch.zeros(1).expand(10**12)}
+    path = saved(model, tmp_path / "x.ckpt", state_dict=state)
+    with pytest.raises(ValueError, match=r"tensors of \(400000000, \d+\), far more than the weights that are stored"):
+        load_model(path, prototypes_per_class=10**8)
