@@ -194,7 +194,7 @@ class WrappedDataset(ImageDataset):
 
     def _checked(self, image: Tensor) -> Tensor:
         low, high = image.aminmax()
-        if image.shape != (3, *self.transform.size) or low < 0 or high > 1 or self.transform.random:
+        if image.shape != (3, *self.transform.size) or not (low >= 0 and high <= 1) or self.transform.random:
             raise ValueError(
                 f"Expected a float image to be {(3, *self.transform.size)} in [0, 1] without `augmentation`, but got "
                 f"{tuple(image.shape)} in [{low:.3g}, {high:.3g}]. Hand over PIL images or uint8 pixels to have them "

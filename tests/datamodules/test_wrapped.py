@@ -200,6 +200,7 @@ PLACED = {"image": Image.new("RGB", (8, 8)), "label": 0}
         ((b"\x89PNG", 0), "`image` to be a PIL image.* but got bytes .*Decode it first"),
         ((np.zeros((0, 4, 3), np.uint8), 0), r"uint8 \(0, 4, 3\)"),
         (({"bytes": b"\x89PNG", "path": None}, 0), "but got dict .*Decode it first"),
+        ((torch.full((3, 16, 16), torch.nan), 0), r"a float image to be .* in \[nan, nan\]"),
         ((IMAGE, None), "a label below 2.* but got None"),
         ((IMAGE, {"id": 0}), "a label below 2.* but got {'id': 0}"),
         (
