@@ -17,7 +17,7 @@ from torch import Tensor
 
 from protometry.datamodules import splits
 from protometry.datamodules.base import ImageDataModule
-from protometry.datamodules.photos.alike import differing, repeated, same_but_for_case
+from protometry.datamodules.photos.alike import differing, easily_confused, repeated
 from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.download import Archive, is_free
 from protometry.datamodules.photos.download import download as download_archives
@@ -214,10 +214,10 @@ class PhotoDataModule(ImageDataModule, ABC):
         files = photos.part(rows).files_to_verify(problems)
         equal = verify_images(files, self.verify, self.num_workers, problems)
         problems.raise_any()
-        if names := same_but_for_case(photos.table.class_names):
+        if names := easily_confused(photos.table.class_names):
             rank_zero_warn(
-                f"Classes of {photos.table.folder} differ only in case, and are the same where file names ignore it: "
-                f"{first_few(names, '; ')}."
+                f"Classes of {photos.table.folder} differ only in case, spaces, leading zeros or letters that are not "
+                f"seen: {first_few(names, '; ')}."
             )
         if equal:
             self._warn_of_shared(equal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import nfc
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PARTS = ("train", "val", "test")
 LIKE_PARTS = {*PARTS, "training", "valid", "validation", "testing"}
 
@@ -47,10 +49,12 @@ def is_utf8(name: str) -> bool:
 
 
 def note_names_not_utf8(names: Sequence[str], problems: Problems) -> None:
-    """Note the names whose bytes are no UTF-8: they could not be printed, written down or hashed."""
+    """Note the names whose bytes are no UTF-8 or control a terminal: they could not be printed, written or hashed."""
     for name in names:
         if not is_utf8(name):
             problems.wrong(f"the name of {name!r} is not UTF-8; rename the file")
+        elif CONTROL.search(name):
+            problems.wrong(f"the name of {name!r} has a line break or another control character; rename the file")
 
 
 def note_equal_names(place: Path, names: Iterable[str], problems: Problems) -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from protometry.datamodules.arguments import check_choice
 from protometry.datamodules.dataset import Mapped
-from protometry.datamodules.photos.alike import equal_photos
+from protometry.datamodules.photos.alike import equal_photos, miniature
 from protometry.datamodules.photos.cache import cache_folder, recall, remember, stamp
 from protometry.datamodules.photos.files import decode_image, open_image
 from protometry.datamodules.photos.problems import Problems
@@ -27,7 +27,8 @@ from protometry.datamodules.sample import nfc
 from protometry.datamodules.workers import WorkerLoader
 
 Verify = Literal["decode", "header", "none"]
-VERSION = 3  # part of the cache key: change it whenever `decode_image` refuses more
+VERSION = 4  # part of the cache key: change it whenever `decode_image` refuses more
+BEYOND = 0.25  # of a side that a box may exceed; those of CUB-200-2011 exceed 0.07 at most
 TOLERANCE = 1.0  # pixels; visible points of CUB-200-2011 keep at least 7 from every side
 
 
@@ -109,6 +110,11 @@ class ImageFile:
                     f"{mark.what} ({mark.text}) lies outside the {width}x{height} pixels (width x height) of "
                     f"{self.path}; use the photos that the tables are about"
                 )
+            if max(-x0 / width, -y0 / height, x1 / width - 1, y1 / height - 1) > BEYOND:
+                return (
+                    f"{mark.what} ({mark.text}) reaches far beyond the {width}x{height} pixels (width x height) of "
+                    f"{self.path}; use the photos that the tables are about, and pixels of theirs"
+                )
         return ""
 
 
@@ -123,7 +129,7 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
         problems: where findings are noted.
 
     Returns:
-        The ids of images that are equal pixel for pixel (:func:`.equal_photos`), where every pixel is read.
+        The ids of images that show the same (:func:`.equal_photos`), where every pixel is read.
 
     Raises:
         ValueError: if ``verify`` is unknown.
@@ -148,29 +154,29 @@ def verify_images(files: Sequence[ImageFile], verify: Verify, num_workers: int, 
     own = torch.Generator()  # no draw from the generator that makes the weights of a model
     loader = WorkerLoader(checks, batch_size=64, num_workers=num_workers, collate_fn=list, generator=own)
     found = [result for results in loader for result in results]
-    complaints = [text for text, _ in found if text]
+    complaints = [text for text, _, _ in found if text]
     for text in complaints:
         problems.wrong(text)
-    hashes = [(file.sample_id, pixels) for file, (_, pixels) in zip(present, found, strict=True) if pixels]
-    equal = equal_photos(hashes)
+    equal = equal_photos([(file.sample_id, *seen) for file, (_, *seen) in zip(present, found, strict=True) if seen[0]])
     if len(present) == len(files) and not complaints:
         remember(remembered, json.dumps(equal).encode())
     return equal
 
 
-def _looked_at(verify: Verify, file: ImageFile) -> tuple[str, str]:
-    """What is wrong with an image, and the hash of its pixels, where they are read."""
-    pixels = ""
+def _looked_at(verify: Verify, file: ImageFile) -> tuple[str, str, bytes]:
+    """What is wrong with an image, and the hash of its pixels and a miniature, where they are read."""
+    pixels, small = "", b""
     try:
         fault = file.fault(verify)
         if verify == "decode" and not fault:
             image = _decoded(file.path, "RGB")
             pixels = hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()
+            small = miniature(image)
     except ValueError as error:
         fault = f"{error} {file.remedy}"
     finally:
         _decoded.cache_clear()
-    return f"image {file.sample_id}: {fault}" if fault else "", pixels
+    return f"image {file.sample_id}: {fault}" if fault else "", pixels, small
 
 
 @lru_cache(2)

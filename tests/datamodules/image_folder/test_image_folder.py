@@ -4,6 +4,7 @@ import shutil
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -133,9 +134,27 @@ class TestLayouts:
         for _ in range(2):  # the second time, what was found is remembered
             with (
                 pytest.warns(UserWarning, match=shared),
-                pytest.warns(UserWarning, match="Classes of .*root differ only in case, .*: Ant and ant"),
+                pytest.warns(UserWarning, match="Classes of .*root differ only in case, .*: 'Ant' and 'ant'"),
             ):
                 folder(root).prepare_data()
+
+    def test_copies_that_were_saved_again_or_resized_are_found(self, tmp_path, private_cache):
+        root = make_folders(tmp_path / "root", {"train": 3, "test": 2}, ("ant", "bee"))
+        noise = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
+        photo = Image.fromarray(noise).resize((240, 200), Image.Resampling.BICUBIC)
+        photo.save(root / "train/ant/one.png")
+        photo.save(root / "train/bee/two.jpg", quality=75)
+        photo.resize((180, 150)).save(root / "test/ant/three.jpg")
+        with (
+            pytest.warns(UserWarning, match=r"are in two parts .\d of them., .*three\.jpg"),
+            pytest.warns(UserWarning, match=r"are in two classes .\d of them., .*two\.jpg"),
+        ):
+            folder(root).prepare_data()
+
+    def test_names_that_break_lines_are_refused(self, tmp_path):
+        root = make_folders(tmp_path / "root", {"train": 3, "test": 2}, ("ant", "a\nbee"))
+        with pytest.raises(ValueError, match=r"'train/a\\nbee/0.jpg' has a line break or another control character"):
+            folder(root).prepare_data()
 
 
 class TestOwnPhotos:
