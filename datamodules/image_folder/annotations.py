@@ -136,7 +136,7 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
         missing["concepts_image"] = f"no columns `{ATTRIBUTE}NAME` in {path.name}"
     boxes = _boxes(cells) if "box" in columns else None
     if cells.outlines:
-        _refuse_shares(cells, "outlines", np.concatenate([np.ravel(one) for each in cells.outlines for one in each]))
+        _refuse_shares(cells, "outlines", np.concatenate([one for each in cells.outlines for one in each]))
     masks = [_below(cells, row, "mask", folder) for row in range(len(cells.places))] if "mask" in columns else None
     if "label" in columns and "labels" not in columns:
         for row in [row for row, name in enumerate(columns["label"]) if not name]:
@@ -149,7 +149,7 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
         paths=[_below(cells, row, "image", folder) for row in range(len(cells.places))],
         places=[f"{path.name}, {place}" for place in cells.places],
         labels=columns.get("label"),
-        several=_several(columns["labels"]) if "labels" in columns else None,
+        several=_several(cells) if "labels" in columns else None,
         parts=columns.get("split"),
         groups=columns.get("group"),
         boxes=None if "bounding_box" in missing else boxes,
@@ -244,9 +244,13 @@ def _below(cells: Cells, row: int, column: str, folder: Path) -> str:
     return nfc(path.as_posix()) if cell else ""
 
 
-def _several(cells: Sequence[str]) -> list[list[str]]:
+def _several(cells: Cells) -> list[list[str]]:
     """The labels of each photo."""
-    return [[name.strip() for name in cell.split(";") if name.strip()] for cell in cells]
+    several = [[name.strip() for name in cell.split(";") if name.strip()] for cell in cells.columns["labels"]]
+    if max(map(len, several), default=0) <= 1:
+        for row in [row for row, names in enumerate(several) if re.search("[,|]", "".join(names))]:
+            cells.wrong(row, "labels", "labels with `;` between them")
+    return several
 
 
 def _boxes(cells: Cells) -> NDArray[np.float64]:
@@ -258,18 +262,25 @@ def _boxes(cells: Cells) -> NDArray[np.float64]:
 
 
 def _refuse_shares(cells: Cells, what: str, numbers: NDArray[np.floating[Any]]) -> None:
-    """Note numbers that can only be shares of width and height: as pixels, all would lie in the corner of a photo."""
-    known = numbers[~np.isnan(numbers)]
-    if len(known) and known.min() >= 0 and known.max() <= 1:
+    """Note numbers that can only be shares of width and height: as pixels, they would lie in the corner of a photo.
+
+    A single point may lie there; a box within a pixel does not.
+    """
+    known = numbers[~np.isnan(numbers).any(axis=-1)]
+    shares = ((known >= 0) & (known <= 1)).all(axis=-1)
+    if shares.size and (shares.all() or (what == "boxes" and (known[shares] % 1).any())):
+        count = "all" if shares.all() else f"{shares.sum()} of {len(shares)}"
         cells.problems.wrong(
-            f"{cells.path.name}: expected pixels, but the numbers of all {what} lie in 0..1, as shares of width and "
-            "height do; multiply them by these"
+            f"{cells.path.name}: expected pixels, but the numbers of {count} {what} lie in 0..1, as shares of width "
+            "and height do; multiply them by these"
         )
 
 
 def _points(cells: Cells, names: list[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     points = np.stack([cells.numbers(f"{PART}{name}", ("x", "y")) for name in names], axis=1)
     visible = ~np.isnan(points[:, :, 0])
+    for row, part in np.argwhere((points <= 0).all(axis=2)).tolist():
+        cells.wrong(row, f"{PART}{names[part]}", "`x y` in the photo, or nothing where the part is not visible")
     _refuse_shares(cells, "points", points)
     return np.nan_to_num(points).astype(np.float32), visible
 

@@ -167,7 +167,7 @@ class ImageFolder(PhotoDataModule):
         if self.hparams["scheme"] == "auto" and not self.split_file:
             yield f"{self.title}: {_division(photos, self.scheme)} (scheme {self.scheme})."
         if photos.found is not None and (unused := photos.found.unused):
-            yield f"{self.table}: columns left out: {first_few(unused)}."
+            yield f"{self.table}: columns left out: {first_few([name or repr(name) for name in unused])}."
         labels = photos.table.labels[self._parts["train"]]
         unknown = photos.unknown(np.asarray(self._parts["train"], dtype=np.int64))
         if total := int(unknown.sum()):
