@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from protometry.run_folder.command_line.freed_memory import keep_freed_memory
-from protometry.run_folder.command_line.messages import tidy_lightning, tidy_messages, write_any_text
+from protometry.run_folder.command_line.messages import on_one_line, tidy_lightning, tidy_messages, write_any_text
 from protometry.run_folder.command_line.stop_signals import SIGNALS, StopSignal, is_rank_zero
 
 REMEDIES = {
@@ -98,7 +98,7 @@ def _end_failed(error: Exception) -> None:
             f"Expected a free port by which the processes of this run meet, but {port[1]} is in use. Name another "
             "before the command, such as `MASTER_PORT=29511`."
         )
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {on_one_line(text)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 2000  # letters of an error
 SILENCED = (
     "💡 Tip: For seamless cloud",  # an advertisement for another logger, at every start
     "GPU available:",  # the summary of a run names the hardware in use, and a warning the unused
@@ -28,6 +29,18 @@ def counted(number: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def on_one_line(text: str) -> str:
+    r"""A message without line breaks and what else is not printed, and without the middle of a very long one.
+
+    Example:
+        >>> on_one_line("no file\n'\x1b[31mred'"), len(on_one_line("x" * 10**6)) < 2 * LONGEST
+        ("no file '\\x1b[31mred'", True)
+    """
+    line = " ".join(text.split())
+    line = line if len(line) <= LONGEST else f"{line[: LONGEST - 500]} … {line[-500:]}"
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def program(name: str) -> str:

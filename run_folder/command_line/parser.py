@@ -16,7 +16,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from protometry.run_folder.command_line.former_names import current_name
-from protometry.run_folder.command_line.messages import did_you_mean, program
+from protometry.run_folder.command_line.messages import did_you_mean, on_one_line, program
 from protometry.run_folder.command_line.user_path import expand_paths
 from protometry.run_folder.command_line.yaml_files import load_yaml
 
@@ -96,7 +96,7 @@ class StrictParser(ArgumentParser):
         try:
             config: Namespace = super().parse_path(cfg_path, *args, **options)
             return config
-        except ValueError as error:
+        except (ValueError, yaml.YAMLError) as error:
             unreadable = isinstance(error, UnicodeDecodeError)
             self.error(f"Expected a text file in UTF-8, but {error}." if unreadable else str(error))
         finally:
@@ -121,7 +121,7 @@ class StrictParser(ArgumentParser):
             text = text if file in text else f"{file}: {text}"
         if near := "" if "Did you mean" in text else _suggestion(text):  # the error of a parser within this one
             text = f"{text.rstrip('.')}.{near}"
-        super().error(text, ex)
+        super().error(on_one_line(text), ex)
 
 
 def _without_class(found: re.Match[str], config: Path | None) -> str:

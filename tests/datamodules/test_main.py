@@ -88,6 +88,16 @@ def test_settings_of_no_class(text, flags, said, tmp_path, monkeypatch, capsys):
     assert said.replace("FILE", "in/b.yaml") in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "text", ["data:\n\troot: x\n", "a: &a [1]\nb: &a [2]\n", "a: !!python/none x", "a: 1\n---\nb: 2\n"]
+)
+def test_a_config_that_is_no_yaml(text, tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(SystemExit):
+        main(["check", "--config", str(tmp_path / "a.yaml")])
+    assert f"in {tmp_path / 'a.yaml'}, line" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("flags", [[], ["check"], ["tidy"]])
 def test_wrong_command_lines(flags, capsys):
     with pytest.raises(SystemExit, match="2"):
