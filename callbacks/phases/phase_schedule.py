@@ -135,10 +135,21 @@ class PhaseSchedule(Callback):
         return {"index": self.index, "entered": self.entered, "parked": self.parked, "ended": self.ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Called before the model is wrapped and the optimisers are configured."""
+        """Called before the model is wrapped and the optimisers are configured.
+
+        Raises:
+            ValueError: if the plan of the checkpoint had more phases.
+        """
         self.index, self.entered = state_dict["index"], state_dict["entered"]
         self.parked, self.ended = state_dict["parked"], dict(state_dict.get("ended", {}))
         if self._module is not None:
+            phases = [phase.name for phase in model_of(self._module).phases().phases]
+            if self.index >= len(phases):
+                raise ValueError(
+                    f"Expected the phases of the checkpoint, which is in phase {self.index + 1}, but the plan has only "
+                    f"{', '.join(phases)}. Leave the phases as they were, or start from its weights with "
+                    "`--model.init_from`."
+                )
             self._shorten()
             self._module.enter_phase(self.index)
 
