@@ -27,13 +27,14 @@ from protometry.run_folder.command_line.first_look import MODEL_FILE
 from protometry.run_folder.command_line.former_names import with_current_names
 from protometry.run_folder.command_line.user_path import regular
 from protometry.run_folder.schema import Record, check_content, read_json
+from protometry.run_folder.unreadable import why_unreadable
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
 REMEDY = "Export the model again."
 LARGEST = 32_000_000  # bytes of the description; 10,000 units take 5 MB
 Pixel = Annotated[int, Field(ge=0)]
 Side = Annotated[int, Field(ge=1, le=4096)]
-Name = Annotated[str, Field(max_length=1000)]
+Name = Annotated[str, Field(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$")]
 BoxEdges = Annotated[list[Pixel], Field(min_length=4, max_length=4)]
 
 
@@ -157,7 +158,8 @@ def read_exported(folder: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = {**load_file(regular(folder / WEIGHTS)), **described.state}
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {error}. {REMEDY}") from error
+        said = why_unreadable(folder / WEIGHTS, error) if (folder / WEIGHTS).is_file() else error
+        raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {said}. {REMEDY}") from error
     stored = {"_class_path": described.model.class_path, **described.model.init_args}
     return {"state_dict": state, "hyper_parameters": with_current_names(stored)}
 

@@ -38,6 +38,8 @@ def nested(depth):
         (("image_size",), [50_000, 16], "image_size.0"),
         (("class_names", 0), "a" * 100_000, r"class_names.0`: string should have at most .{,99}\. Export"),
         (("class_names", 0), "\ud800", "surrogates not allowed"),
+        (("class_names", 0), "\x1b]0;owned\x07", "class_names.0`: string should match pattern"),
+        (("class_names", 0), "\u202ereversed", "class_names.0`: string should match pattern"),
         (("model", "class_path"), "protometry" + ".a" * 5000, "class_path`: string should have at most"),
         (("model", "init_args", "backbone"), nested(100), "describe a model"),
         (("sources", 0, "box"), [0, 0, 3, 8], "a box of unit 0, 0 0 3 8, is none in an image of 8x16"),
@@ -66,3 +68,9 @@ def test_a_pipe_is_not_read(folder):
         os.mkfifo(folder / name)
         with pytest.raises(ValueError, match=r"a pipe or a device\. Export the model again"):
             read_exported(folder)
+
+
+def test_weights_that_were_not_fetched(folder):
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n")
+    with pytest.raises(ValueError, match="is a Git LFS pointer in place of the weights; `git lfs pull`"):
+        read_exported(folder)
