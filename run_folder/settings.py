@@ -95,12 +95,13 @@ def changed_arguments(
 
 
 def _differences(key: str, stored: Any, requested: Any) -> list[str]:
-    """The differences, key by key; a missing key equals null."""
+    """The differences, key by key; a missing key equals null, but for phases, where null removes one of the model's."""
     if stored == requested:
         return []
     if not (isinstance(stored, Mapping) and isinstance(requested, Mapping)):
         return [f"{key}: {stored!r} in the run, {requested!r} requested"]
-    pairs = {name: (stored.get(name), requested.get(name)) for name in {**stored, **requested}}
+    missing = "left to the model" if key.endswith(".phases") else None
+    pairs = {name: (stored.get(name, missing), requested.get(name, missing)) for name in {**stored, **requested}}
     return [line for name, values in pairs.items() for line in _differences(f"{key}.{name}", *values)]
 
 

@@ -134,9 +134,3 @@ def test_what_a_resumed_run_goes_on_from(change, message, run_copy):
     tamper(run_copy, change)
     with pytest.raises(ValueError, match=message):
         fit(run_copy, "--ckpt_path", "last")
-
-
-def test_a_run_that_goes_on_elsewhere_needs_the_phase_it_was_in(run_copy):
-    with pytest.raises(ValueError, match=r"which is in phase 4, but the plan has only warm, joint\. Leave the phases"):
-        other, changes = run_copy.with_name("other"), ["--model.phases.last=null", "--model.phases.joint2=null"]
-        fit(other, "--ckpt_path", str(run_copy / "checkpoints/last.ckpt"), *changes)

@@ -18,6 +18,7 @@ from protometry.run_folder.folder import (
     resume_path,
 )
 from protometry.run_folder.layout import check_name, run_name
+from protometry.run_folder.settings import changed_arguments
 from protometry.run_folder.slurm import RequeuedTrainer, mark_as_queued
 from tests.empty_checkpoint import EMPTY
 
@@ -219,3 +220,11 @@ def test_a_resumed_run_must_have_the_split_it_began_with(tmp_path):
     check_split({"test": ["1"]}, path)
     with pytest.raises(ValueError, match="Expected the split this run began with"):
         check_split({"test": ["2"]}, path)
+
+
+def test_a_phase_that_is_removed_is_another_setting():
+    stored = {"phases": {"warm": {"epochs": 1}}}
+    assert not changed_arguments("model", stored, {"phases": {"warm": {"epochs": 1, "scheduler": None}}})
+    assert changed_arguments("model", stored, {"phases": {"warm": {"epochs": 1}, "last": None}}) == [
+        "model.phases.last: 'left to the model' in the run, None requested"
+    ]

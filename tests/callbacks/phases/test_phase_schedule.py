@@ -426,3 +426,10 @@ def test_processes_with_different_data_are_refused(ddp_pool):
     (first, one), (second, two) = ddp_pool.run(compare_data)
     assert first == second
     assert f"on all processes, but the fingerprints of SketchBirds, by rank, are {one}, {two}. Give all" in first
+
+
+def test_a_checkpoint_of_a_longer_plan():
+    schedule = PhaseSchedule()
+    schedule._module = ProtoPNet(num_classes=2, image_size=(32, 32), prototypes_per_class=1)
+    with pytest.raises(ValueError, match="the phases of the checkpoint, which is in phase 10, but the plan has only"):
+        schedule.load_state_dict({"index": 9, "entered": [], "parked": {}})
