@@ -17,23 +17,21 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.run.loggers import log_evaluation
 from protometry.callbacks.run.training_record import unfinished_schedule
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of
-from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
+from protometry.datamodules.load import read_datamodule
+from protometry.evaluation.findings import Findings, findings_of
 from protometry.evaluation.hardware import Hardware
-from protometry.evaluation.measure import Findings, measure
+from protometry.evaluation.measure import measure
 from protometry.evaluation.pages import build_report, read_evaluation
-from protometry.evaluation.pictures import write_pictures
 from protometry.evaluation.request import Request
 from protometry.evaluation.results.metrics_json import read_content, write_metrics
 from protometry.evaluation.results.runs import evaluations
-from protometry.evaluation.results.scores_file import write_scores
-from protometry.evaluation.results.values_csv import write_all_values
 from protometry.evaluation.tables.summary import print_summary, suite_table
 from protometry.evaluation.trained_model import TrainedModel
+from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.command_line.stop_signals import SIGNALS
 from protometry.run_folder.command_line.user_path import shown
 from protometry.run_folder.layout import METRICS, REPORT, run_of_evaluation
-from protometry.run_folder.lock import only_process
 from protometry.run_folder.trusted_classes import foreign_packages
 
 
@@ -64,22 +62,15 @@ def evaluate(
     trained = request.trained
     if note := unfinished_schedule(trained.training):
         rank_zero_warn(f"{note}. The result is marked as incomplete.")
-    arguments = trained.checkpoint["hyper_parameters"]
     if request.inference is None:
-        request = replace(request, inference=arguments.get("inference"))
-    other = None
+        request = replace(request, inference=trained.checkpoint["hyper_parameters"].get("inference"))
     if data is not None:
-        other = read_datamodule(data, arguments["image_size"], **trained.data_changes)
-        request = replace(request, other_data=match_data(other, trained.class_names, request.split, data))
-        warn_of_training_photos(trained.checkpoint, trained.path, other.dataset(request.split).sample_ids)
+        request = request.on(data)
     if foreign is not None:
-        request.engine.foreign = (foreign, read_datamodule(Path(foreign), arguments["image_size"]))
-    folder = request.folder()
-    with only_process(folder):
-        if request.folder() != folder:
-            raise FileExistsError(f"Expected {folder} to be free, but another result now lies there. Evaluate again.")
+        request.engine.foreign = (foreign, read_datamodule(Path(foreign), trained.image_size))
+    with request.reserved() as folder:
         with unit_maps(request.engine, folder if request.maps else None) as maps:
-            findings = measure(request, hardware, other)
+            findings = findings_of(request, measure(request, hardware))
             if maps:
                 maps.finish(findings.index)
         _save(findings, folder, loggers, request)
@@ -118,11 +109,12 @@ def _hardware(trainer: Trainer) -> Hardware:
 @rank_zero_only
 def _save(findings: Findings, folder: Path, loggers: Sequence[Logger], request: Request) -> None:
     """Write and print a result; ``metrics.json`` comes last, so its presence means a complete evaluation."""
-    write_all_values(findings.values, folder)
-    write_scores(findings.scores, folder)
+    for earlier in folder.glob("scores.*"):
+        earlier.unlink()
     if not request.maps:
         remove_maps(folder)
-    write_pictures(findings.pictures, folder)
+    for name, content in findings.files.items():
+        write_atomic(folder / name, content)
     numbers = {key: entry["value"] for key, entry in findings.result["metrics"].items()}
     step = max(0, findings.result["step"] - 1)  # next to the validation of the epoch that ended there
     log_evaluation(loggers, findings.result["split"], numbers, suite_table(findings.result), findings.pictures, step)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from protometry.callbacks.evaluation.evaluation_pass import attacks, whole_split
 from protometry.callbacks.evaluation.interpretability import Interpretability
 from protometry.callbacks.forward.images_per_forward import default_budget
+from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.load import match_data, read_datamodule, warn_of_training_photos
 from protometry.evaluation.results.metrics_json import read_content
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.layout import EVALUATION, METRICS
+from protometry.run_folder.lock import only_process
 
 LONGEST_NAME = 60  # letters of the name of a folder
 DRAWN = "stratified by class"  # how the images of a limit are chosen
@@ -29,10 +33,11 @@ class Request:
     Args:
         limit: number of images, drawn by class; None for all. Metrics of the whole split get all in any case.
         inference: how a ProtoTree decides, None for other models.
-        other_data: the data to evaluate on if not the run's, with a ``config`` and a ``fingerprint``.
+        other_data: of the data to evaluate on if not the run's, a ``config`` and a ``fingerprint``, among others.
         report: also write pages, if the suite has explanations.
         scores: also write the unit scores of every image.
         maps: also write the maps of all units on all images.
+        other: the data of ``other_data``.
     """
 
     trained: TrainedModel
@@ -45,6 +50,19 @@ class Request:
     report: bool = False
     scores: bool = False
     maps: bool = False
+    other: ImageDataModule | None = None
+
+    def on(self, data: Path) -> Request:
+        """The same on the data that a yaml file describes.
+
+        Raises:
+            ValueError: if it is no such file, or the data have no images of classes of the model.
+        """
+        trained = self.trained
+        other = read_datamodule(data, trained.image_size, **trained.data_changes)
+        other_data = match_data(other, trained.class_names, self.split, data)
+        warn_of_training_photos(trained.checkpoint, trained.path, other.dataset(self.split).sample_ids)
+        return replace(self, other=other, other_data=other_data)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -77,6 +95,22 @@ class Request:
         if number is None or number >= earlier["timing"]["images"]:
             return None
         return number if attacks(earlier["metrics"]) else None
+
+    @contextmanager
+    def reserved(self) -> Iterator[Path]:
+        """The folder of the result, kept from other processes.
+
+        Raises:
+            FileExistsError: as :meth:`folder`, or if another process has just finished there.
+            FolderInUseError: if another process holds it.
+        """
+        folder = self.folder()
+        with only_process(folder):
+            if self.folder() != folder:
+                raise FileExistsError(
+                    f"Expected {folder} to be free, but another result now lies there. Evaluate again."
+                )
+            yield folder
 
     def folder(self) -> Path:
         """The folder of the result: ``evaluation``, or a folder of its own if another result already lies there.

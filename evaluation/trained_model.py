@@ -78,6 +78,12 @@ class TrainedModel:
         return folder_of_run(self.path)
 
     @property
+    def image_size(self) -> Sequence[int]:
+        """Height and width of its images in pixels."""
+        size: Sequence[int] = self.checkpoint["hyper_parameters"]["image_size"]
+        return size
+
+    @property
     def class_names(self) -> list[str]:
         """The names of the classes that the logits are of."""
         recorded = self.checkpoint.get("training") or self.checkpoint["released"]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from PIL import Image
 
 from protometry.evaluation.pictures import class_representation, concepts, funnybirds, intervention
 from protometry.evaluation.pictures.family import Evaluated
-from protometry.explanations.views import png
-from protometry.run_folder.atomic import write_atomic
 
 FAMILIES = (class_representation.FAMILY, intervention.FAMILY, concepts.FAMILY, funnybirds.FAMILY)
 
@@ -18,9 +13,3 @@ FAMILIES = (class_representation.FAMILY, intervention.FAMILY, concepts.FAMILY, f
 def evaluation_pictures(evaluated: Evaluated) -> dict[str, Image.Image]:
     """The pictures of all families that have something to show, by name."""
     return {name: picture for family in FAMILIES for name, picture in family.draw(evaluated).items()}
-
-
-def write_pictures(pictures: Mapping[str, Image.Image], folder: Path) -> None:
-    """Write pictures as PNG files."""
-    for name, picture in pictures.items():
-        write_atomic(folder / f"{name}.png", png(picture))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 
 
@@ -27,12 +25,9 @@ class UnitScores:
     units: Sequence[str]
     values: NDArray[np.float32]
 
-
-def write_scores(scores: UnitScores | None, folder: Path) -> None:
-    """Write ``scores.csv``: a row per image, its id, its label, and a column per unit."""
-    for earlier in folder.glob("scores.*"):
-        earlier.unlink()
-    if scores is not None:
-        header = ["sample_id", "label", *scores.units]
-        rows = zip(scores.sample_ids, scores.labels, scores.values, strict=True)
-        write_atomic(folder / "scores.csv", csv_text([header, *([*names, *row.tolist()] for *names, row in rows)]))
+    @property
+    def text(self) -> str:
+        """The content of ``scores.csv``: a row per image, its id, its label, and a column per unit."""
+        rows = zip(self.sample_ids, self.labels, self.values, strict=True)
+        header = ["sample_id", "label", *self.units]
+        return csv_text([header, *([*names, *row.tolist()] for *names, row in rows)])

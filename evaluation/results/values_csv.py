@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from protometry.callbacks.evaluation.predictions import Prediction
 from protometry.datamodules.sample import sample_key
 from protometry.evaluation.results.schema import range_of
-from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.command_line.messages import program
 from protometry.run_folder.csv_text import csv_text, unguarded
 
@@ -46,17 +45,16 @@ class ImageValues:
         return chosen
 
 
-def write_values(rows: Rows, path: Path, kind: str) -> None:
-    """Write one row per image, unit, class or concept, and one column per metric that averages over them.
+def values_text(rows: Rows, kind: str) -> str:
+    """One row per image, unit, class or concept, and one column per metric that averages over them.
 
     Args:
         rows: name -> key -> value, NaN where undefined; before the metrics of an image, its :data:`PREDICTION`.
-        path: where to write; its folder is made if it is not there.
         kind: head of the column of names, such as ``sample_id``.
     """
     header = [[kind, *row] for row in list(rows.values())[:1]]
     cells = ([name, *map(_known, row.values())] for name, row in rows.items())
-    write_atomic(path, csv_text([*header, *cells]))
+    return csv_text([*header, *cells])
 
 
 def _known(cell: Cell) -> Cell:
@@ -78,12 +76,6 @@ def prediction_cells(prediction: Prediction, class_names: Sequence[str]) -> dict
     correct = None if prediction.correct is None else int(prediction.correct)
     probability = values[0] if len(values) == 1 else SEPARATOR.join(map(str, values))
     return dict(zip(PREDICTION, (label, predicted, probability, correct), strict=True))
-
-
-def write_all_values(tables: Mapping[str, Rows], folder: Path) -> None:
-    """Write the files of an evaluation."""
-    for name, rows in tables.items():
-        write_values(rows, folder / f"{name}.csv", NAMED_BY[name])
 
 
 def by_kind(

@@ -73,7 +73,7 @@ def test_a_training(moment, number, resumes, tmp_path):
     ("moment", "number"),
     [
         ("protometry.callbacks.Interpretability.on_test_batch_end", signal.SIGTERM),
-        ("protometry.evaluation.evaluate.write_all_values", signal.SIGHUP),
+        ("protometry.evaluation.evaluate.remove_maps", signal.SIGHUP),
         ("protometry.evaluation.pages.site.Site.page", signal.SIGTERM),
     ],
 )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_1samp
 
-from protometry.evaluation.results.values_csv import PREDICTION, write_values
+from protometry.evaluation.results.values_csv import PREDICTION, values_text
+from protometry.run_folder.atomic import write_atomic
 from protometry.studies.__main__ import main
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test
@@ -238,7 +239,7 @@ def write_images(folder: Path, values: dict[str, list[float | None]], columns: l
         | dict(zip(columns, row, strict=True))
         for image, row in values.items()
     }
-    write_values(rows, folder / "images.csv", "sample_id")
+    write_atomic(folder / "images.csv", values_text(rows, "sample_id"))
     return folder / "images.csv"
 
 

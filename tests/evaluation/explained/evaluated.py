@@ -6,9 +6,10 @@ import torch
 from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.pages import EvaluationFiles
 from protometry.evaluation.results.metrics_json import Result, write_metrics
-from protometry.evaluation.results.values_csv import write_values
+from protometry.evaluation.results.values_csv import values_text
 from protometry.evaluation.tables.paired_comparison import Comparison
 from protometry.evaluation.tables.paired_statistics import Paired
+from protometry.run_folder.atomic import write_atomic
 from tests.lightning_modules.registry import MODELS
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
@@ -73,7 +74,7 @@ def write_run(folder, metrics, images=None, **changes):
     write_metrics(result, evaluation)
     if images is not None:
         rows = {name: PREDICTION | dict(zip(metrics, row, strict=True)) for name, row in sorted(images.items())}
-        write_values(rows, evaluation / "images.csv", "sample_id")
+        write_atomic(evaluation / "images.csv", values_text(rows, "sample_id"))
     return folder
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from protometry.callbacks.evaluation.predictions import Prediction
-from protometry.evaluation.results.values_csv import prediction_cells, read_values, write_values
+from protometry.evaluation.results.values_csv import prediction_cells, read_values, values_text
+from protometry.run_folder.atomic import write_atomic
 
 
 def test_written_values_come_back(tmp_path):
@@ -15,7 +16,7 @@ def test_written_values_come_back(tmp_path):
         'a "2"\nc': {"x/y": -1e-300, "z": 1 / 3},
     }
     rows = {name: prediction | row for name, row in sorted(images.items())}
-    write_values(rows, tmp_path / "images.csv", "sample_id")
+    write_atomic(tmp_path / "images.csv", values_text(rows, "sample_id"))
     result = read_values(tmp_path / "images.csv")
     assert result.sample_ids == sorted(images)
     assert result.keys == ["x/y", "z"]

@@ -9,9 +9,10 @@ import pytest
 from protometry.evaluation.published import paper_tables
 from protometry.evaluation.published.numbers import Published
 from protometry.evaluation.published.paper_tables import PaperTable, columns_of
-from protometry.evaluation.results.values_csv import write_values
+from protometry.evaluation.results.values_csv import values_text
 from protometry.evaluation.tables.paper_rows import sections_of
 from protometry.evaluation.tables.paper_text import text_of_paper
+from protometry.run_folder.atomic import write_atomic
 from protometry.scripts import evaluate
 from tests.evaluation.explained.evaluated import entry, write_run
 
@@ -108,7 +109,7 @@ def test_concepts_and_classes_are_those_the_paper_counts(tmp_path, capsys):
     folder = write_run(tmp_path / "run", values, model="PosthocCBM", fold=None) / "evaluation"
     for file, head, count in (("concepts", "concept", 112), ("classes", "class", 20)):
         rows = {f"{head}{n}": {key: n / 200 for key in values if key.endswith(head)} for n in range(1, count + 1)}
-        write_values(rows, folder / f"{file}.csv", head)
+        write_atomic(folder / f"{file}.csv", values_text(rows, head))
     for table, name in (("6", "concept 51"), ("8", "class 18")):
         evaluate.main(["table", str(tmp_path / "run"), "--published", f"concept_metrics/{table}"])
         text = capsys.readouterr().out
