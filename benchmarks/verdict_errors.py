@@ -32,6 +32,7 @@ from protometry.metrics import (
     Deletion,
     ExchangedAccuracy,
     Insertion,
+    PartConsistency,
     RandomisedRankCorrelation,
     ShortcutSuccess,
 )
@@ -120,6 +121,18 @@ def locality(count: int, lift: float, generator: Generator) -> SummaryMetric:
     return metric
 
 
+def consistency(count: int, lift: float, generator: Generator) -> SummaryMetric:
+    """Units that find the part in ten images or in none, as their random peaks do, and some more of the units."""
+    where = torch.rand(count, generator=generator)
+    found = torch.stack([where < 0.1 + lift, (where < 0.06) | (where > 0.96)])
+    ids, images = torch.arange(count), 10
+    peaks = torch.where(found, 50, 150)[:, None, :, None].expand(2, images, count, 2)
+    metric = PartConsistency(count, 1, (224, 224))
+    part = torch.full((images, 1, 2), 50.0)
+    metric.update(ids.expand(images, -1), peaks[0], part, torch.ones(images, 1, dtype=torch.bool), peaks[1])
+    return metric
+
+
 Draw = Callable[[float, Generator], SummaryMetric]
 CASES: dict[tuple[str, str], Draw] = {
     ("sanity/deletion", ""): partial(removal, Deletion),
@@ -128,6 +141,7 @@ CASES: dict[tuple[str, str], Draw] = {
     ("sanity/randomised_rank_correlation", ""): randomised,
     ("sanity/exchanged_accuracy", ""): exchanged,
     ("sanity/shortcut_success", ""): shortcut,
+    **{("alignment/consistency", f"{count} units"): partial(consistency, count) for count in (40, 200)},
     **{("concepts/accuracy", f"{count} concepts"): partial(accuracy, count, 0.55) for count in (10, 28, 112)},
     ("concepts/accuracy", "28 balanced concepts"): partial(accuracy, 28, 0.5),
     **{("concepts/locality", f"{count} concepts"): partial(locality, count) for count in (10, 30)},

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.verdict_errors import CASES, verdicts
 from protometry.evaluation.pages.audit_page import CLEAR
+from protometry.metrics.alignment.random_peaks import AgainstRandomPeaks
 from protometry.metrics.concepts.prediction import ConceptPrediction
 from protometry.metrics.sanity.against_control import AgainstControl
 from protometry.metrics.suite import ENTRIES, SUITES
@@ -22,5 +23,9 @@ def test_verdicts_are_rarely_wrong(key, name, draws, most):
 
 
 def test_every_sentence_with_a_control_is_simulated():
-    compared = {key for key in SUITES["audit"] if issubclass(ENTRIES[key].metric, AgainstControl | ConceptPrediction)}
+    compared = {
+        key
+        for key in SUITES["audit"]
+        if issubclass(ENTRIES[key].metric, AgainstControl | AgainstRandomPeaks | ConceptPrediction)
+    }
     assert compared - {"concepts/task_leakage", "concepts/interconcept_leakage"} == {key for key, _ in CASES}
