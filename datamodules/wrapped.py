@@ -7,10 +7,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import combinations
 from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Subset
@@ -277,8 +279,13 @@ class WrappedDatasets(ImageDataModule):
 
     @cached_property
     def _datasets(self) -> dict[str, Items]:
-        """The data sets that there are."""
-        return {split: items for split, items in self.datasets().items() if items is not None}
+        """The data sets that there are; a warning if two of the parts are one."""
+        given = {split: items for split, items in self.datasets().items() if items is not None}
+        parts = [split for split in ("train", "val", "test") if split in given]
+        for one, other in combinations(parts, 2):
+            if given[one] is given[other]:
+                rank_zero_warn(f"The data sets `{one}` and `{other}` are one, so results are not on new images.")
+        return given
 
     @cached_property
     def class_names(self) -> list[str]:

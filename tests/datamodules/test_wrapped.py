@@ -240,6 +240,12 @@ def test_random_training_images_need_plain_ones():
     assert not data.fixed_training_images
 
 
+def test_one_data_set_as_two_parts_is_warned_of():
+    shapes = Shapes(4)
+    with pytest.warns(UserWarning, match="`train` and `test` are one, so results are not on new images"):
+        WrappedDatasets.from_datasets(shapes, test_dataset=shapes, image_size=32).setup()
+
+
 @pytest.mark.parametrize("classes", [None, ["wren"], ["wren", "wren"]])
 def test_classes_need_names(classes):
     with pytest.raises(ValueError, match="`classes` to name at least two different classes of list"):
