@@ -50,6 +50,8 @@ class MetricEntry:
         full: whether it is only part of the suite ``<family>_full``.
         whole_split: whether it is measured on all images of the split, however many an evaluation asks for, since its
             value depends on the number of images of a unit. Without an attack, they cost one forward each.
+        attacked: whether it is measured on the images that an evaluation draws for attacks (``attacked``), since its
+            view takes many forwards; the same for all metrics of a view.
     """
 
     key: str
@@ -62,6 +64,7 @@ class MetricEntry:
     shared: str | None = None
     full: bool = False
     whole_split: bool = False
+    attacked: bool = False
 
     @property
     def unit(self) -> str:

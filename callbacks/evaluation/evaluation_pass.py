@@ -28,7 +28,7 @@ from protometry.run_folder.command_line.processes import add_up, gathered
 ITEMS = {"unit": "units", "class": "classes", "concept": "concepts"}  # kinds whose individual values are kept
 TRAINING = "training"  # the view of the training images
 EXCHANGED = "exchanged"  # the view through foreign patches
-ATTACKED = ("misalignment", "misalignment_noise", "deletion", "insertion", "place")  # views of 1,000 images at most
+ATTACKED = {entry.view for entry in ENTRIES.values() if entry.attacked}  # views of drawn images only
 
 
 @dataclass
@@ -301,7 +301,7 @@ class EvaluationPass:
         for key, metric in self.metrics.items():
             values = getattr(metric, "image_values", None)
             by_key[key] = values.get(ENTRIES[key].part) if isinstance(values, dict) else values
-            if ENTRIES[key].view in ATTACKED and self.attacked is not None:
+            if ENTRIES[key].attacked and self.attacked is not None:
                 by_key[key] = None  # other images have none
         return {key: values for key, values in by_key.items() if values is not None}
 
@@ -317,7 +317,7 @@ def whole_split(keys: Iterable[str]) -> list[str]:
 
 def attacks(keys: Iterable[str]) -> bool:
     """Whether one of the metrics attacks images."""
-    return any(key in ENTRIES and ENTRIES[key].view in ATTACKED for key in keys)
+    return any(key in ENTRIES and ENTRIES[key].attacked for key in keys)
 
 
 def _predictions(clean: Clean) -> tuple[Tensor, Tensor, Tensor]:

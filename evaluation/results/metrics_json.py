@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protometry.evaluation.results.schema import Evaluated, MetricsFile
+from protometry.evaluation.results.schema import EvaluationRecord, MetricsFile
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.command_line.messages import counted
 from protometry.run_folder.layout import METRICS, run_of_evaluation
@@ -31,7 +31,7 @@ UNRECORDED = "not recorded"
 REMEDY = "Evaluate the run again."
 
 
-class Result(Evaluated):
+class Result(EvaluationRecord):
     """One evaluation of one run; its metrics are followed by their baselines, as :func:`with_baselines` gives them.
 
     Args:

@@ -109,7 +109,7 @@ def range_of(key: str, variant: str | None = None) -> tuple[float, float]:
     return low - ROUNDING, high + ROUNDING
 
 
-class Evaluated(Record):
+class EvaluationRecord(Record):
     """What was evaluated, on what, and what was found.
 
     Args:
@@ -132,7 +132,7 @@ class Evaluated(Record):
     skipped: dict[str, str]
 
 
-class MetricsFile(Evaluated):
+class MetricsFile(EvaluationRecord):
     """The content of ``metrics.json``."""
 
     schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]

@@ -161,6 +161,7 @@ MISALIGNMENT = tuple(
         lambda facts: SpatialMisalignment(facts.units.owner, facts.active),
         needs=("units",),
         view=view,
+        attacked=True,
         part=part,
         shared=view,
     )

@@ -74,6 +74,7 @@ DELETION = MetricEntry(
     ),
     needs=("units", "explainer"),
     view="deletion",
+    attacked=True,
 )
 
 INSERTION = MetricEntry(
@@ -90,4 +91,5 @@ INSERTION = MetricEntry(
     ),
     needs=("units", "explainer"),
     view="insertion",
+    attacked=True,
 )

@@ -110,6 +110,7 @@ CELL_ALONE = MetricEntry(
     ),
     needs=("units",),
     view="place",
+    attacked=True,
 )
 
 GRADIENT_INSIDE = MetricEntry(
@@ -126,4 +127,5 @@ GRADIENT_INSIDE = MetricEntry(
     ),
     needs=("units",),
     view="place",
+    attacked=True,
 )

@@ -10,7 +10,7 @@ from typing import Any
 from protometry.run_folder.command_line.messages import counted
 from protometry.studies.bundle import Bundle, design_problems, read_consent, write_bundle
 from protometry.studies.construction.drawing import Drawing
-from protometry.studies.construction.method import ExplainedModel, Method
+from protometry.studies.construction.method import Method, StudiedModel
 from protometry.studies.records import read
 from protometry.studies.study import (
     Arm,
@@ -77,7 +77,7 @@ def build(  # noqa: PLR0913
     built: list[Arm] = []
     for method, planned in zip(arms, study.arms, strict=True):
         taken = {keys[check.id].image for arm in built for check in arm.checks} if assignment.arms > 1 else set()
-        explained = ExplainedModel(method, task, seed, salt, allow_classes.split(",") if allow_classes else ())
+        explained = StudiedModel(method, task, seed, salt, allow_classes.split(",") if allow_classes else ())
         arm, its_keys = _arm(Drawing(explained, media), planned, assignment, items, checks, taken)
         built.append(arm)
         keys |= its_keys

@@ -18,7 +18,7 @@ from protometry.explanations import Targets, unit_views
 from protometry.explanations.heat import heat_map, scale_of
 from protometry.explanations.views import crop, draw_box, fit, to_image
 from protometry.studies.bundle import media_name
-from protometry.studies.construction.method import ExplainedModel
+from protometry.studies.construction.method import StudiedModel
 from protometry.studies.questions import POINTS
 from protometry.studies.study import Item, ItemKey, Option, Row
 
@@ -39,7 +39,7 @@ def readable(names: Sequence[str]) -> list[str]:
 class Drawing:
     """Draws items of one arm."""
 
-    def __init__(self, explained: ExplainedModel, media: dict[str, bytes]) -> None:
+    def __init__(self, explained: StudiedModel, media: dict[str, bytes]) -> None:
         self.explained, self.task, self.media = explained, explained.task, media
         self.names, self.readable_names = explained.names, readable(explained.names)
         self.test = explained.data.dataset("test")

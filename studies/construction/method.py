@@ -96,7 +96,7 @@ class Method:
         return ValueError(f"Arm {self.id} cannot be built from {self.ckpt_path}: {why}.")
 
 
-class ExplainedModel:
+class StudiedModel:
     """A method with its model, its data, and the model's outputs for all test images.
 
     Raises:

@@ -25,7 +25,7 @@ from protometry.studies.analysis.graded import grade
 from protometry.studies.bundle import media_name
 from protometry.studies.construction.build import build
 from protometry.studies.construction.hive import arguments, hive
-from protometry.studies.construction.method import ExplainedModel, Method
+from protometry.studies.construction.method import Method, StudiedModel
 from protometry.studies.participants import read_database, steps_of
 from protometry.studies.server.pages import Pages as ShownPages
 from protometry.studies.simulation.observer import Observer
@@ -176,7 +176,7 @@ def test_a_region_is_what_its_box_holds(run, monkeypatch):
 
 def test_rows_are_what_decides_for_a_class():
     """Of five units, one has no weight for class 0, one more for other classes, and one is not active."""
-    explained = object.__new__(ExplainedModel)
+    explained = object.__new__(StudiedModel)
     weight = torch.tensor([[2.0, 1.0, 0.0, 3.0, 9.0], [0.0, 4.0, -5.0, 2.0, 0.0], [0.0, 4.0, -5.0, 2.5, 0.0]])
     active = torch.tensor([True, True, True, True, False])
     explained.method, explained.names = Method("main", Path(), "units"), ["one", "two", "three"]
