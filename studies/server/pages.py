@@ -14,9 +14,7 @@ from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
 
-EMPTY: dict[str, Any] = {
-    "tokens": ("", ""), "given": {}, "errors": {}, "note": None, "earlier": {}, "read_only": False,
-}  # fmt: skip
+EMPTY: dict[str, Any] = {"given": {}, "errors": {}, "earlier": {}, "read_only": False}
 MEDIA_TYPES = {"png": "image/png", "webp": "image/webp", "jpg": "image/jpeg"}
 
 
@@ -44,22 +42,20 @@ class Pages:
     ) -> str:
         """A page with a message of the texts; ``start`` is where its button leads, ``withdraw`` the token for it."""
         return self._render(
-            "message.html", name=name, start=start, code=code, link=link, is_unpaid=is_unpaid, withdraw=withdraw,
-        )  # fmt: skip
+            "message.html", name=name, start=start, code=code, link=link, is_unpaid=is_unpaid, withdraw=withdraw
+        )
 
     def step(self, way: list[Step], index: int, tokens: tuple[str, str], *, note: str = "", **values: Any) -> str:
         """The page of a step; ``values`` are answers ``given`` and ``earlier``, ``errors``, and ``read_only``."""
-        message = self.say["messages"][note] if note else None
-        return self._step("page.html", way, index, tokens=tokens, note=message, **values)
-
-    def _step(self, template: str, way: list[Step], index: int, **values: Any) -> str:
         step = way[index]
         page = step.page.split(".")[0]
         number = sum(one.item is not None for one in way)
         cards = sum(one.page.startswith("warm_up.") for one in way)
         values, task = EMPTY | values, task_of(self.bundle.study.task, step.arm.form)
         return self._render(
-            template,
+            "page.html",
+            tokens=tokens,
+            note=self.say["messages"][note] if note else None,
             arm=step.arm,
             step=step,
             page=page,

@@ -35,10 +35,6 @@
     sent = false;
     form.elements.javascript.value = "1";
     if (!form.querySelector("fieldset:disabled")) draft("draft " + location.pathname + form.elements.token.value + form.elements.step.value, form);
-    form.addEventListener("invalid", function (event) {  // in a panel that is not shown
-      const panel = event.target.closest(".panels > .option");
-      if (panel && !panel.checkVisibility() && !form.querySelector(".option:target :invalid")) location.hash = panel.id;
-    }, true);
     document.querySelectorAll("details.method").forEach(function (one) {
       one.addEventListener("toggle", function () { if (one.open) helps += 1; });
     });
