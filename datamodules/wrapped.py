@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import combinations
 from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
@@ -261,12 +260,8 @@ class WrappedDatasets(ImageDataModule):
             ValueError: if an option is out of range.
         """
         data = GivenDatasets(classes, **options)
-        data.given = {
-            "train": train_dataset,
-            "val": val_dataset,
-            "test": test_dataset,
-            "projection": projection_dataset,
-        }
+        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset}
+        data.given = given | {"projection": projection_dataset}
         data.tables = tables or ClassTables()
         return data
 
@@ -281,10 +276,9 @@ class WrappedDatasets(ImageDataModule):
     def _datasets(self) -> dict[str, Items]:
         """The data sets that there are; a warning if two of the parts are one."""
         given = {split: items for split, items in self.datasets().items() if items is not None}
-        parts = [split for split in ("train", "val", "test") if split in given]
-        for one, other in combinations(parts, 2):
-            if given[one] is given[other]:
-                rank_zero_warn(f"The data sets `{one}` and `{other}` are one, so results are not on new images.")
+        parts = [id(items) for split, items in given.items() if split != "projection"]
+        if len(set(parts)) < len(parts):
+            rank_zero_warn("Two of `train`, `val` and `test` are one data set, so results are not on new images.")
         return given
 
     @cached_property

@@ -242,7 +242,9 @@ def test_random_training_images_need_plain_ones():
 
 def test_one_data_set_as_two_parts_is_warned_of():
     shapes = Shapes(4)
-    with pytest.warns(UserWarning, match="`train` and `test` are one, so results are not on new images"):
+    with pytest.warns(
+        UserWarning, match="Two of `train`, `val` and `test` are one data set, so results are not on new images"
+    ):
         WrappedDatasets.from_datasets(shapes, test_dataset=shapes, image_size=32).setup()
 
 
