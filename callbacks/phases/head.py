@@ -40,7 +40,8 @@ def refuse_unsolvable(plan: PhasePlan, module: Any, trainer: Any) -> None:
         if phase.head.penalty is None and not datamodule_of(trainer).has_validation:
             raise ValueError(
                 f"Expected a validation split to choose the penalty of the last layer on, because {setting} has "
-                f"{FIT_HEAD!r}, but the data has none. Set `phases.{phase.name}.head.penalty`."
+                f"{FIT_HEAD!r}, but the data has none. Set `phases.{phase.name}.head.penalty`, "
+                "or set it to auto, which chooses it on training images."
             )
 
 

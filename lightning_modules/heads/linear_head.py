@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
@@ -21,10 +23,26 @@ from protometry.lightning_modules.heads.sparse_head import (
 )
 from protometry.lightning_modules.phases import HeadSpec
 
-HALVINGS = 12  # of the penalty at which all weights are 0: the path tried on validation images
+HALVINGS = 12  # of the penalty at which all weights are 0: the path tried where the penalty is chosen
+FOLDS = 5  # of the training images, where it is chosen on them
 PATIENCE = 3  # the path ends after this many in a row without improvement
 ROUGH, FINE = 0.05, 1e-3  # violation of the optimality conditions, of the penalty: on the path, and of the solution
 Images = tuple[Tensor, Tensor]  # scores (n, U) float, and targets
+
+
+@dataclass
+class _Judged:
+    """Images on which heads are judged; those of a fold have a problem of their own, posed on all other images."""
+
+    images: Images
+    problem: Problem | None = None
+    head: SparseHead | None = None
+
+    def solve(self, penalty: float, head: SparseHead) -> SparseHead:
+        """The head that is judged: that of all training images, or the one solved without these."""
+        if self.problem is not None:
+            head = self.head = fit_sparse_head(self.problem.at(penalty), ROUGH * penalty, start=self.head)
+        return head
 
 
 class LinearHead:
@@ -56,14 +74,17 @@ class LinearHead:
         Args:
             training: scores, and targets: ``(n,)`` int64 classes, ``(n, K)`` float probabilities or, for several
                 labels, ``(n, K)`` bool.
-            validation: scores, and ``(n,)`` or ``(n, K)`` bool targets; read if the penalty is to be chosen.
-            spec: the penalty and the rest of the problem.
+            validation: scores, and ``(n,)`` or ``(n, K)`` bool targets; read if the penalty is to be chosen on them.
+            spec: the penalty and the rest of the problem. With ``"auto"``, it is chosen by cross-validation: the
+                training images of each class are dealt to five folds in their order, and each fold is judged under the
+                heads solved on the other four.
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
             weights_per_class and units used, solved (1 if the violation is as small as promised, else 0),
-            validation_accuracy or, for several labels, validation_loss, its standard_error, and whether it is chosen:
-            of those solved, the largest penalty within a standard error of the best (Breiman et al. 1984).
+            validation_accuracy or, for several labels, validation_loss (cross_validation_… with ``"auto"``), its
+            standard_error, and whether it is chosen: of those solved with at most ``spec.weights_per_class``, the
+            largest penalty within a standard error of the best (Breiman et al. 1984).
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -73,24 +94,29 @@ class LinearHead:
         _refuse_alike(scores)
         targets, terms = self._targets(training[1].to(active.device)), self._terms(active, spec)
         problem = Problem(scores, targets, self.num_classes, 1.0, spec.l1_ratio, terms)
-        if validation is not None:
-            validation = validation[0].to(scores)[:, active], validation[1].to(active.device)
-            refuse_broken(validation[0])
+        judged: list[_Judged] = []
+        if spec.penalty == "auto":
+            judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
+        elif validation is not None:
+            images = validation[0].to(scores)[:, active], validation[1].to(active.device)
+            refuse_broken(images[0])
+            judged = [_Judged(images)]
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
-        for penalty in [spec.penalty] if spec.penalty is not None else _halvings(problem):
-            posed, promised = problem.at(penalty), (ROUGH if spec.penalty is None else FINE) * penalty
+        for penalty in _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]:
+            posed, promised = problem.at(penalty), (ROUGH if spec.is_chosen else FINE) * penalty
             heads.append(fit_sparse_head(posed, promised, start=heads[-1] if heads else None))
-            rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(heads[-1], validation))
+            rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(penalty, heads[-1], judged))
             if len(rows) - 1 - _best(rows) >= PATIENCE:
                 break
-        chosen = _one_standard_error_choice(rows)
-        if spec.penalty is None:
-            penalty = rows[chosen]["penalty"]
+        chosen = _one_standard_error_choice(rows, spec.weights_per_class)
+        if spec.is_chosen:
+            penalty, row = rows[chosen]["penalty"], rows[chosen]
             posed = problem.at(penalty)
             heads[chosen] = fit_sparse_head(posed, FINE * penalty, start=heads[chosen])
-            rows[chosen] = _row(penalty, posed, heads[chosen], FINE * penalty)
-            rows[chosen] |= self._validated(heads[chosen], validation)
+            rows[chosen] = row | _row(penalty, posed, heads[chosen], FINE * penalty)
+            if spec.penalty is None:
+                rows[chosen] |= self._validated(penalty, heads[chosen], judged)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
         _warn_of_unsolved(rows, chosen)
         if empty := int((head.weight == 0).all(dim=1).sum()):
@@ -102,6 +128,7 @@ class LinearHead:
         weight[:, active] = head.weight
         self.load_weights(weight)
         name, sign = ("validation_loss", -1) if self.task == "multilabel" else ("validation_accuracy", 1)
+        name = f"cross_{name}" if spec.penalty == "auto" else name
         for row in rows:
             if "validation" in row:
                 row[name] = sign * row.pop("validation")
@@ -123,18 +150,43 @@ class LinearHead:
         whole = F.one_hot(targets, self.num_classes) if targets.ndim == 1 else targets
         return whole * self.class_weights
 
-    def _validated(self, head: SparseHead, images: Images | None) -> dict[str, float]:
-        if images is None:
+    def _folds(self, scores: Tensor, labels: Tensor, targets: Tensor, spec: HeadSpec, terms: Terms) -> list[_Judged]:
+        """Five parts of the training images, in which classes have equal shares."""
+        if self.task != "multilabel" and labels.ndim > 1:
+            labels = labels.argmax(dim=1)  # of probabilities
+        order = torch.arange(len(scores), device=scores.device) if labels.ndim > 1 else _ranks_within(labels)
+        folds = []
+        for fold in range(FOLDS):
+            held = order % FOLDS == fold
+            if held.any() and not held.all():
+                problem = Problem(scores[~held], targets[~held], self.num_classes, 1.0, spec.l1_ratio, terms)
+                folds.append(_Judged((scores[held], labels[held]), problem))
+        return folds
+
+    def _validated(self, penalty: float, head: SparseHead, judged: Sequence[_Judged]) -> dict[str, float]:
+        if not judged:
             return {}
-        scores, targets = images
+        values = torch.cat([self._values(each.solve(penalty, head), *each.images) for each in judged])
+        spread = values.std(correction=0).item() / len(values) ** 0.5
+        return {"validation": values.mean().item(), "standard_error": spread}
+
+    def _values(self, head: SparseHead, scores: Tensor, targets: Tensor) -> Tensor:
+        """``(n,)`` whether the predicted class is right or, for several labels, the negative loss."""
         logits = scores.double() @ head.weight.T
         if self.task == "multilabel":
             known, targets = (~targets.isnan()).to(logits), targets.to(logits).nan_to_num()
-            values = -F.binary_cross_entropy_with_logits(logits, targets, known, reduction="none").sum(dim=1)
-        else:
-            values = (logits.argmax(dim=1) == targets).double()
-        spread = values.std(correction=0).item() / len(values) ** 0.5
-        return {"validation": values.mean().item(), "standard_error": spread}
+            return -F.binary_cross_entropy_with_logits(logits, targets, known, reduction="none").sum(dim=1)
+        return (logits.argmax(dim=1) == targets).double()
+
+
+def _ranks_within(labels: Tensor) -> Tensor:
+    """``(n,)`` the number of images of the same class before each."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    first = counts.cumsum(0) - counts
+    return torch.empty_like(order).index_copy(
+        0, order, torch.arange(len(order), device=order.device) - first[labels[order]]
+    )
 
 
 def _refuse_alike(scores: Tensor) -> None:
@@ -185,10 +237,11 @@ def _best(rows: list[dict[str, float]]) -> int:
     return max(range(len(rows)), key=lambda index: (rows[index]["solved"], rows[index].get("validation", 0.0)))
 
 
-def _one_standard_error_choice(rows: list[dict[str, float]]) -> int:
-    """The first row within a standard error of the best, and as well solved."""
+def _one_standard_error_choice(rows: list[dict[str, float]], most: float | None = None) -> int:
+    """The first row within a standard error of the best, and as well solved, of those with few enough weights."""
     if len(rows) == 1:
         return 0
-    best = rows[_best(rows)]
+    few = [index for index, row in enumerate(rows) if most is None or row["weights_per_class"] <= most] or [0]
+    best = rows[few[_best([rows[index] for index in few])]]
     least = best["validation"] - best["standard_error"]
-    return next(i for i, row in enumerate(rows) if row["solved"] == best["solved"] and row["validation"] >= least)
+    return next(i for i in few if rows[i]["solved"] == best["solved"] and rows[i]["validation"] >= least)

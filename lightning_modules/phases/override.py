@@ -18,10 +18,11 @@ _SPECS: dict[str, Callable[..., OptimizerSpec | SchedulerSpec]] = {
 class HeadOverride(TypedDict, total=False):
     """Fields to change of :class:`~protometry.lightning_modules.phases.phase.HeadSpec`."""
 
-    penalty: float | None
+    penalty: float | Literal["auto"] | None
     others: float
     l1_ratio: float
     nonnegative: bool
+    weights_per_class: float | None
 
 
 class SpecOverride(TypedDict, total=False):

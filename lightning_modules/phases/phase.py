@@ -46,27 +46,44 @@ class HeadSpec:
     """How the action ``fit_head`` solves a last layer.
 
     Args:
-        penalty: λ of the weights; None chooses it on validation images.
+        penalty: λ of the weights; None chooses it on validation images, ``"auto"`` by five-fold cross-validation on
+            training images.
         others: factor of λ for the units of other classes; with inf, a class reads only its own.
         l1_ratio: α of the elastic net; 1 for absolute values only.
         nonnegative: whether weights are at least 0.
+        weights_per_class: at most so many on average where λ is chosen; None for any number.
 
     Raises:
-        ValueError: for a number out of range.
+        ValueError: for a number out of range, or a limit where λ is given.
     """
 
-    penalty: float | None = None
+    penalty: float | Literal["auto"] | None = None
     others: float = 5.0
     l1_ratio: float = 1.0
     nonnegative: bool = False
+    weights_per_class: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.penalty is None or 0 < self.penalty < math.inf):
-            raise ValueError(f"Expected `head.penalty` to be above 0 and finite, or null, but got {self.penalty}.")
+        if not (self.is_chosen or (isinstance(self.penalty, int | float) and 0 < self.penalty < math.inf)):
+            raise ValueError(
+                f"Expected `head.penalty` to be above 0 and finite, null or auto, but got {self.penalty!r}."
+            )
+        if self.weights_per_class is not None and not self.weights_per_class > 0:
+            raise ValueError(f"Expected `head.weights_per_class` to be above 0, but got {self.weights_per_class}.")
+        if self.weights_per_class is not None and not self.is_chosen:
+            raise ValueError(
+                "Expected `head.weights_per_class` only where the penalty is chosen, but `head.penalty` is "
+                f"{self.penalty}. Set it to auto."
+            )
         if not self.others > 0:
             raise ValueError(f"Expected `head.others` to be above 0, but got {self.others}.")
         if not 0 < self.l1_ratio <= 1:
             raise ValueError(f"Expected `head.l1_ratio` to be above 0 and at most 1, but got {self.l1_ratio}.")
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether λ is chosen rather than given."""
+        return self.penalty is None or self.penalty == "auto"
 
 
 @dataclass(frozen=True)

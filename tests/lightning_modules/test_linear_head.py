@@ -73,6 +73,66 @@ def test_the_largest_penalty_within_a_standard_error_of_the_best():
     assert not above.weight.any()
 
 
+def noisy(seed=2):
+    """Scores that leave some images wrong, of classes in another order and of other sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = LABELS[torch.randperm(80, generator=generator)][:70]
+    values = torch.rand(70, U, generator=generator)
+    values[:, ::2] += 0.4 * torch.eye(K)[labels]
+    return values, labels
+
+
+def test_cross_validation_judges_each_image_under_a_head_that_has_not_seen_it(monkeypatch):
+    monkeypatch.setattr(linear_head, "ROUGH", 1e-6)
+    model, (values, labels) = protopnet(), noisy()
+    path = model.fit_head((values, labels), None, HeadSpec("auto"))
+    seen = [0] * K
+    folds = []
+    for label in labels.tolist():  # dealt to five folds, class by class
+        folds.append(seen[label] % 5)
+        seen[label] += 1
+    folds = torch.tensor(folds)
+    terms = Terms(torch.where(model.owner.T, 1.0, 5.0), standardize=False, bias=False)
+    for row in path:
+        right = torch.zeros(70, dtype=torch.bool)
+        for fold in range(5):
+            problem = Problem(values[folds != fold], labels[folds != fold], K, row["penalty"], 1.0, terms)
+            weight = fit_sparse_head(problem, 1e-6 * row["penalty"]).weight
+            right[folds == fold] = (values[folds == fold].double() @ weight.T).argmax(1) == labels[folds == fold]
+        assert row["cross_validation_accuracy"] == right.double().mean()
+        spread = row["cross_validation_accuracy"] * (1 - row["cross_validation_accuracy"])
+        assert row["standard_error"] == pytest.approx((spread / 70) ** 0.5)
+    accuracies = [row["cross_validation_accuracy"] for row in path]
+    best = path[accuracies.index(max(accuracies))]
+    enough = [row["cross_validation_accuracy"] >= max(accuracies) - best["standard_error"] for row in path]
+    assert [row["chosen"] for row in path] == [index == enough.index(True) for index in range(len(path))]
+    assert min(accuracies) < max(accuracies) < 1
+
+
+def test_few_images_soft_targets_and_several_labels_are_cross_validated():
+    values, labels = noisy()
+    soft = torch.full((70, K), 0.05).scatter(1, labels[:, None], 0.85)
+    for rows in (slice(None), slice(0, 9)):  # a class of nine images has one or two
+        path = protopnet().fit_head((values[rows], soft[rows]), None, HeadSpec("auto"))
+        assert all(0 <= row["cross_validation_accuracy"] <= 1 for row in path)
+    several = torch.eye(K, dtype=torch.bool)[labels]
+    path = protopnet(task="multilabel").fit_head((values, several), None, HeadSpec("auto"))
+    assert all(row["cross_validation_loss"] > 0 for row in path)
+
+
+def test_a_limit_of_weights_leaves_the_best_of_few():
+    training = noisy()
+    free = protopnet().fit_head(training, None, HeadSpec("auto", others=1.0))
+    chosen = next(row for row in free if row["chosen"])
+    path = protopnet().fit_head(training, None, HeadSpec("auto", others=1.0, weights_per_class=1.2))
+    few = next(row for row in path if row["chosen"])
+    assert few["weights_per_class"] <= 1.2 < chosen["weights_per_class"]
+    with pytest.raises(ValueError, match=r"only where the penalty is chosen, .* is 0.1. Set it to auto"):
+        HeadSpec(0.1, weights_per_class=3)
+    with pytest.raises(ValueError, match=r"penalty` to be above 0 and finite, null or auto, but got 'best'"):
+        HeadSpec("best")
+
+
 def test_the_path_ends_after_three_penalties_without_improvement():
     path = protopnet().fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
     values = [row["validation_accuracy"] for row in path]
