@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from protometry.run_folder.command_line.messages import counted
@@ -17,7 +18,7 @@ from protometry.studies.hypotheses import unknown_hypotheses
 from protometry.studies.questions import POINTS
 from protometry.studies.records import read
 from protometry.studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
-from protometry.studies.tasks import task_of
+from protometry.studies.tasks import Task, task_of
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
 FILES = ("study.json", "key.json", "consent.md")
@@ -39,6 +40,11 @@ class Bundle:
     key: Key
     consent: str
     hash: str
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """What participants are asked, by arm."""
+        return {arm.id: task_of(self.study.task, arm.form) for arm in self.study.arms}
 
     def media(self) -> set[str]:
         """Names of the media that the study shows."""

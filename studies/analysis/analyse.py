@@ -36,7 +36,6 @@ from protometry.studies.bundle import Bundle, load_bundle
 from protometry.studies.flow import expected
 from protometry.studies.participants import SIMULATED, read_database
 from protometry.studies.study import Arm
-from protometry.studies.tasks import task_of
 
 RESULTS, SUMMARY = "analysis", "summary.json"  # folder in the bundle, and the file that is written first
 
@@ -170,7 +169,7 @@ def results_of(bundle: Bundle, people: list[Person], columns: dict[str, Columns]
 
 
 def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Result]:
-    study, task = bundle.study, task_of(bundle.study.task, arm.form)
+    study, task = bundle.study, bundle.tasks[arm.id]
     results = accuracy_results(study.task, task, people)
     if task.scale == "belief":
         results |= belief_results(people)

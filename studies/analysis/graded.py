@@ -9,7 +9,6 @@ from protometry.studies.bundle import Bundle
 from protometry.studies.participants import Participant, Visit, steps_of
 from protometry.studies.questions import Answer, Answers
 from protometry.studies.study import Arm, Flag, Item, ItemKey
-from protometry.studies.tasks import task_of
 
 FASTEST = 0.1  # of the planned time; nobody reads faster
 
@@ -90,7 +89,7 @@ def grade(bundle: Bundle, people: list[Participant], visits: list[Visit]) -> lis
 
 
 def _graded(bundle: Bundle, arm: Arm, item: Item, visit: Visit) -> ItemAnswer:
-    key, answers, task = bundle.key.items[item.id], visit.answers, task_of(bundle.study.task, arm.form)
+    key, answers, task = bundle.key.items[item.id], visit.answers, bundle.tasks[arm.id]
     right, chosen = task.is_right(item, key, answers), task.chosen(item, answers)
     return ItemAnswer(visit.number, item, key, answers, right, chosen, visit.seconds)
 

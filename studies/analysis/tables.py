@@ -59,7 +59,7 @@ def write_answers(
         for question, value in visit.answers.items():
             step = ways[visit.number][visit.step]
             arm, scored = step.arm, step.item is not None and step.arm.is_scored(step.item)
-            main = task_of(bundle.study.task, arm.form).main
+            main = bundle.tasks[arm.id].main
             graded_as = right.get((visit.number, visit.item or "")) if question == main else None
             prediction = (("right" if key.right else "wrong") if scored else "check") if key else None
             where = (visit.number, arm.id, visit.step, visit.name, visit.item, key.image if key else None)

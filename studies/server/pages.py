@@ -51,7 +51,7 @@ class Pages:
         page = step.page.split(".")[0]
         number = sum(one.item is not None for one in way)
         cards = sum(one.page.startswith("warm_up.") for one in way)
-        values, task = EMPTY | values, task_of(self.bundle.study.task, step.arm.form)
+        values, task = EMPTY | values, self.bundle.tasks[step.arm.id]
         return self._render(
             "page.html",
             tokens=tokens,
