@@ -190,7 +190,7 @@ def changed(part, **arguments):
         (MODEL, changed(DATA, verify="header", download=True)),
         (MODEL, changed(DATA, image_size=(32, 64))),
         (changed(MODEL, added_since=3), DATA),
-        (changed(MODEL, phases={"warm": {"epochs": 1}, "last": None}), DATA),  # a missing key equals null
+        (changed(MODEL, phases={"warm": {"epochs": 1, "scheduler": None}}), DATA),  # a missing key equals null
         (MODEL, changed(DATA, split_file=str(Path.home() / "s.json"))),  # older checkpoints have it as typed
     ],
 )
