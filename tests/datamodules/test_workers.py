@@ -50,6 +50,7 @@ def test_without_workers_an_error_stays_what_it_is():
     assert raised.value is full
 
 
+@pytest.mark.slow
 def test_workers_begin_as_asked():
     loader = WorkerLoader(Mapped(lambda _: torch.initial_seed(), [0]), num_workers=1, worker_init_fn=torch.manual_seed)
     assert [batch.tolist() for batch in loader] == [[0]]

@@ -205,6 +205,7 @@ def test_no_forward_is_done_twice(suite, forwards):
     assert count_images(built("ProtoPNet"), suite) == forwards
 
 
+@pytest.mark.slow
 def test_the_attack_is_of_some_images():
     """Drawn by class; in batches of one, some are attacked and some are not."""
     keys = (*FAMILIES["alignment"].keys, "sanity/deletion")

@@ -294,6 +294,7 @@ def test_accumulated_batches_have_one_proximal_step():
     close(model.linear.weight.detach(), before - 5e-3)
 
 
+@pytest.mark.slow
 def test_a_solved_head_has_no_proximal_step():
     model = short("head", shrinkage=5e-3)
     solve = {"scheduler": None, "on_enter": ["fit_head"], "head": {"penalty": 1e-6, "nonnegative": True}}

@@ -65,6 +65,7 @@ def test_a_trial_without_room_on_the_disk_is_tried_again(tuning, tmp_path):
             main(tuning(low=9, high=9, trials=1, luck="No space left on device"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 200_000])  # bytes; an empty database takes 100,000
 def test_a_full_disk_is_said_and_the_tuning_continues_with_room(room, tuning, monkeypatch):
     words, before = tuning(trials=2), resource.getrlimit(resource.RLIMIT_FSIZE)
