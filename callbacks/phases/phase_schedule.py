@@ -208,7 +208,7 @@ class PhaseSchedule(Callback):
             self.parked[key] = {"optimizer": trainer.optimizers[0].state_dict(), "schedulers": schedulers}
 
     def _unpark(self, trainer: Trainer, phase: Phase) -> None:
-        if (state := self.parked.get(phase.optimizer.key or "")) is None:
+        if (state := self.parked.pop(phase.optimizer.key or "", None)) is None:
             return
         optimizer, before = trainer.optimizers[0], state["optimizer"]
         earlier = {group["name"]: group["params"] for group in before["param_groups"]}

@@ -51,6 +51,7 @@ def from_shell(command: Callable[[], object]) -> None:
     try:
         command()
         sys.stdout.flush()
+        atexit.register(SIGNALS.finish)
     except BaseException as error:
         if SIGNALS.number is not None or isinstance(error, StopSignal):  # other errors come of it, as of ended workers
             _end_stopped(error)

@@ -102,6 +102,13 @@ class Signals:
         self._before = {}
         self._begin()
 
+    def finish(self) -> None:
+        """From now on, while Python ends, let a signal end the process at once: the command is complete."""
+        self.go_on = lambda: "The command was complete."
+        for number in ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._end_finished)
+
     def hold(self) -> None:
         """Put a stop off until :meth:`release`, for a result that took long and is about to be written."""
         self._held = True
@@ -181,6 +188,10 @@ class Signals:
         except RuntimeError:  # it was in a process that has ended
             self._store = None
             return None
+
+    def _end_finished(self, number: int, frame: object) -> NoReturn:
+        self.number = number
+        self._end()
 
     def _end(self) -> NoReturn:
         """End at once, without the main thread."""

@@ -102,3 +102,9 @@ def test_a_checkpoint_knows_its_place(straight):
     state = straight["per epoch"]["callbacks"]["PhaseSchedule"]
     assert (state["index"], state["entered"]) == (5, True)
     assert state["parked"] == {}  # no later phase needs the joint optimiser
+
+
+def test_an_optimiser_that_has_returned_is_no_longer_parked(tmp_path):
+    """Or a resumed run would store the state with which it returned, and one that was not cut the present one."""
+    state = run(tmp_path, "per epoch", max_epochs=5)["callbacks"]["PhaseSchedule"]
+    assert (state["index"], state["parked"]) == (3, {})

@@ -84,6 +84,15 @@ def test_nothing_keeps_a_command_from_ending(command, output):
     assert "Traceback" not in error.split("Exception ignored")[0]
 
 
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_behind_the_command_takes_one_line_too(number):
+    """While Python ends, where its default would be a traceback."""
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
+    command = "__import__('atexit').register(signal.raise_signal, number)"
+    assert stopped(command, number) == (128 + number, "", f"Stopped by {name}. The command was complete.")
+
+
+
 def test_a_forked_process_ends_as_any_other():
     """A worker has no part in what the command does; its parent then raises the signal that ended it."""
     assert stopped("forked()", signal.SIGUSR1) == (138, "", "Stopped by SIGUSR1. Run the command again.")
