@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.ending import REMEDIES, from_shell
 from protometry.run_folder.command_line.messages import requires, write_any_text
 from protometry.run_folder.command_line.parser import StrictParser
 
@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values.pop("config")
         print(import_module(COMMANDS[config.subcommand][1]).command(**values))
     except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in REMEDIES:
+            raise  # to the shell, with what to do
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -97,8 +97,10 @@ def write_bundle(folder: Path, study: Study, key: Key, consent: str, media: dict
             file.write(_json(asdict(key)))
         (folder / ".gitignore").write_text("*\n", "utf-8")  # neither the key nor answers belong in a repository
         return load_bundle(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)  # was new or empty
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(folder)  # a full disk is reported without one
         raise
 
 

@@ -100,6 +100,8 @@ def read_database(file: Path) -> tuple[str, list[Participant], list[Visit]]:
                 given.setdefault((number, step), {})[question] = json.loads(value)
                 items[number, step] = item
     except (sqlite3.DatabaseError, TypeError) as error:
+        if "disk I/O" in str(error):  # SQLite keeps an index beside the log of a database that was not closed
+            raise ValueError(f"{file} cannot be read: {error}. Is its disk full?") from None
         raise ValueError(f"{file} is not a database of a study: {error}.") from None
     visits = [
         Visit(number, step, name, seconds, json.loads(client), items.get((number, step)), given.get((number, step), {}))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hmac
 import json
+import os
 import secrets
 import sqlite3
 import tempfile
@@ -42,6 +44,7 @@ CREATE TABLE IF NOT EXISTS withdrawn (person TEXT PRIMARY KEY);
 CONSENT_MINUTES = 10  # that a place is kept for somebody who has not agreed to take part yet
 ROOM = 2**20  # bytes on the disk without which answers are as good as lost
 OTHER = "Name another with `--database`."
+FULL = "disk is full"  # in errors of SQLite
 Outcome = Literal["stored", "same", "conflict", "stale"]
 
 
@@ -69,14 +72,30 @@ def open_store(file: Path, bundle: Bundle) -> Iterator[Store]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ValueError(f"{file} is being served already: end that server first, or give another file.") from None
-        try:
-            store = Store(file, bundle)
-        except sqlite3.Error as error:
-            raise ValueError(f"Expected {file} to be a database that can be written, but {error}. {OTHER}") from error
-        try:
-            yield store
-        finally:
-            store.close()
+        with _full_disk_named(file):
+            try:
+                store = Store(file, bundle)
+            except sqlite3.Error as error:
+                if FULL in str(error):
+                    raise
+                raise ValueError(
+                    f"Expected {file} to be a database that can be written, but {error}. {OTHER}"
+                ) from error
+            try:
+                yield store
+            finally:
+                store.close()
+
+
+@contextmanager
+def _full_disk_named(file: Path) -> Iterator[None]:
+    """Say that a disk is full as the operating system does, and what was being written."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if FULL not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file)) from error
 
 
 def _check_file(file: Path) -> None:

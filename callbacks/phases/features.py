@@ -93,6 +93,6 @@ def _refuse_full_disk(kept: KeptFeatures, images: int) -> None:
     if needed > free:
         raise ValueError(
             f"Expected `data.cache` to be on a disk with room for the features of {images} images, but {kept.folder} "
-            f"needs {needed / 2**20:,.1f} MiB and has {free / 2**20:,.1f}. Choose another folder, a backbone with fewer "
-            "cells or channels, or null."
+            f"needs {needed / 2**20:,.1f} MiB and has {free / 2**20:,.1f}. Choose another folder, a backbone with "
+            "fewer cells or channels, or null."
         )

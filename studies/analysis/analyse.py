@@ -111,7 +111,7 @@ def analyse(
     write_participants(out / "participants.csv", bundle.study, people, graded)
     write_results(out / "tables.csv", results)
     write_codebook(out / "codebook.md", bundle.study, of_all)
-    (out / "index.html").write_text(page(bundle.study, summary), "utf-8")
+    write_atomic(out / "index.html", page(bundle.study, summary))
     return summary
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from protometry.evaluation.tables.markdown import lines
+from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.csv_text import csv_text
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.names import FLAGS, name_of
@@ -117,7 +118,7 @@ def write_codebook(file: Path, study: Study, results: Results) -> None:
     parts += ["## Questions", _table(["question", "text", "answers"], rows)]
     meanings = {key: name_of(key).text for entries in results.values() for key in entries}
     parts += ["## Results", _table(["key", "meaning"], meanings.items())]
-    file.write_text("\n\n".join(parts) + "\n", "utf-8")
+    write_atomic(file, "\n\n".join(parts) + "\n")
 
 
 def _column(question: str) -> str:
@@ -132,7 +133,7 @@ def _table(header: list[str], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _write(file: Path, columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> None:
     text = csv_text([list(columns), *([_rounded(value) for value in row] for row in rows)])
-    file.write_text(text, "utf-8", newline="")
+    write_atomic(file, text)
 
 
 def _rounded(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import threading
 from collections import Counter
@@ -211,6 +212,20 @@ def test_a_database_that_cannot_be_written_is_one_line(tmp_path):
     message = "to be a database that can be written, but no such column: id"
     with pytest.raises(ValueError, match=message), open_store(tmp_path / "a.sqlite", bundle):
         pass
+
+
+def test_a_full_disk_is_said_as_of_any_file(tmp_path):
+    bundle = make_bundle(tmp_path / "study", items=8)
+
+    def until_it_is_full():
+        with open_store(tmp_path / "a.sqlite", bundle) as own:
+            own._connection.execute("PRAGMA max_page_count=1")
+            while True:
+                own.join()
+
+    with pytest.raises(OSError, match="No space left on device") as said:
+        until_it_is_full()
+    assert (said.value.errno, said.value.filename) == (errno.ENOSPC, str(tmp_path / "a.sqlite"))
 
 
 def test_a_database_belongs_to_one_study(store, tmp_path):

@@ -92,7 +92,6 @@ def test_a_signal_behind_the_command_takes_one_line_too(number):
     assert stopped(command, number) == (128 + number, "", f"Stopped by {name}. The command was complete.")
 
 
-
 def test_a_forked_process_ends_as_any_other():
     """A worker has no part in what the command does; its parent then raises the signal that ended it."""
     assert stopped("forked()", signal.SIGUSR1) == (138, "", "Stopped by SIGUSR1. Run the command again.")
