@@ -104,8 +104,10 @@ def _check_file(file: Path) -> None:
         return
     problem = "it is not a file"
     if file.is_file():
+        log = Path(f"{file}-wal")  # without it, a database on a disk that was full may be half of one
+        how = "mode=ro" if log.is_file() and log.stat().st_size else "immutable=1"
         try:
-            with closing(sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True)) as connection:
+            with closing(sqlite3.connect(f"{file.as_uri()}?{how}", uri=True)) as connection:
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         except sqlite3.Error as error:
             problem = str(error)

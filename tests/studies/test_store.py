@@ -228,6 +228,19 @@ def test_a_full_disk_is_said_as_of_any_file(tmp_path):
     assert (said.value.errno, said.value.filename) == (errno.ENOSPC, str(tmp_path / "a.sqlite"))
 
 
+def test_a_database_whose_log_was_not_moved_completely_goes_on(tmp_path):
+    """As after a disk that was full, or a loss of power: part of its pages are in the log alone."""
+    bundle, file = make_bundle(tmp_path / "study", items=8), tmp_path / "a.sqlite"
+    log = file.with_name("a.sqlite-wal")
+    with open_store(file, bundle) as own:
+        own.join()
+        before = log.read_bytes()
+    file.write_bytes(file.read_bytes()[: 2 * 4096])
+    log.write_bytes(before)
+    with open_store(file, bundle) as own:
+        assert own.join().number == 2
+
+
 def test_a_database_belongs_to_one_study(store, tmp_path):
     other = make_bundle(tmp_path / "other", "distinction")
     with pytest.raises(ValueError, match="holds answers to the study 'toy'"):
