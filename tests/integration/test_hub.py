@@ -42,7 +42,7 @@ def test_a_model_goes_to_the_hub_and_explains_from_there(hub, tmp_path):
     card = files["README.md"].decode()
     assert 'PhotoExplainer("hf://birds/quickstart")' in card
     assert "Exported without an evaluation." in card
-    assert "ProtoPNet (Chen et al. 2019)" in card
+    assert "ProtoPNet ([Chen et al. 2019](https://arxiv.org/abs/1806.10574))" in card
     files["code.py"] = b"raise SystemExit"  # of somebody else, and never fetched
     photo = Path(__file__).parents[2] / "docs/prototypes.png"
     explain = ["evaluate", "explain", "--image", str(photo), "--output", "explained", "--ckpt_path"]

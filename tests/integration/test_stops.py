@@ -30,6 +30,7 @@ def stopped(moment, number, said, command):
         return usual(*args, **options)
 
     setattr(locate(holder), name, stop)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background lacks
     with said.open("a") as sys.stdout, said.open("a") as sys.stderr:
         from_shell(command)
 
