@@ -138,8 +138,9 @@ class Store:
         self._connection = sqlite3.connect(file, timeout=5, isolation_level=None, check_same_thread=False)
         for setting in ("journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON"):
             self._connection.execute(f"PRAGMA {setting}")
-        self._connection.executescript(TABLES)
-        with self._transaction() as connection:
+        with self._transaction() as connection:  # with its first row, or a full disk leaves half of a database
+            for statement in TABLES.split(";"):
+                connection.execute(statement)
             row = connection.execute("SELECT id, hash, secret FROM study").fetchone()
             if row is None:
                 row = (bundle.study.id, bundle.hash, secrets.token_hex(32))

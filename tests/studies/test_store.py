@@ -228,6 +228,23 @@ def test_a_full_disk_is_said_as_of_any_file(tmp_path):
     assert (said.value.errno, said.value.filename) == (errno.ENOSPC, str(tmp_path / "a.sqlite"))
 
 
+def test_a_disk_that_is_full_before_the_first_page_leaves_no_half_of_a_database(tmp_path, monkeypatch):
+    bundle, connect = make_bundle(tmp_path / "study", items=8), sqlite3.connect
+
+    def on_a_full_disk(*args, **options):
+        connection = connect(*args, **options)
+        if "uri" not in options:
+            connection.execute("PRAGMA max_page_count=4")
+        return connection
+
+    with monkeypatch.context() as small:
+        small.setattr(sqlite3, "connect", on_a_full_disk)
+        with pytest.raises(OSError, match="No space left on device"), open_store(tmp_path / "a.sqlite", bundle):
+            pass
+    with open_store(tmp_path / "a.sqlite", bundle) as own:
+        assert own.join().number == 1
+
+
 def test_a_database_whose_log_was_not_moved_completely_goes_on(tmp_path):
     """As after a disk that was full, or a loss of power: part of its pages are in the log alone."""
     bundle, file = make_bundle(tmp_path / "study", items=8), tmp_path / "a.sqlite"
