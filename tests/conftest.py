@@ -14,6 +14,8 @@ from tests.cub_tree import make_cub
 from tests.ddp_pool import DdpPool
 from tests.funnybirds_tree import make_funnybirds
 
+SLOW = Path(__file__).parent / "slow"  # its tests are marked slow, and collected only where they are asked for
+
 torch.set_num_threads(1)  # tests run side by side, one process per core
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and commands then do not listen to
 
@@ -54,8 +56,14 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     wandb.teardown()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if collection_path == SLOW and "not slow" in config.getoption("markexpr") else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if SLOW in item.path.parents:
+            item.add_marker(pytest.mark.slow)
         if "ddp_pool" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ddp)

@@ -15,7 +15,7 @@ from tests.ddp_pool import DdpPool
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import as_launched, fit
 
-pytestmark = [pytest.mark.slow, pytest.mark.ddp]
+pytestmark = pytest.mark.ddp
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,6 @@ from tests.tiny_runs import (
     stop_at,
 )
 
-pytestmark = pytest.mark.slow
-
 TWO = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.batch_size=6"]
 
 
@@ -74,7 +72,10 @@ class Apart(Callback):
 
 
 STOP = [
-    *("--trainer.callbacks+=tests.ddp.test_training.Record", "--trainer.callbacks+=tests.ddp.test_training.Score"),
+    *(
+        "--trainer.callbacks+=tests.slow.ddp.test_training.Record",
+        "--trainer.callbacks+=tests.slow.ddp.test_training.Score",
+    ),
     *("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=score", "--trainer.callbacks.mode=max"),
     *("--trainer.callbacks.stopping_threshold=0.5", "--trainer.callbacks.check_on_train_epoch_end=false"),
 ]
@@ -128,7 +129,9 @@ def figures(metrics):
 def straight(ddp_pool, tmp_path_factory):
     """Folder and step hashes of an uninterrupted run of two processes."""
     folder = tmp_path_factory.mktemp("runs") / "two"
-    (first, error), (second, _) = ddp_pool.run(fit_on, folder, "--trainer.callbacks+=tests.ddp.test_training.Record")
+    (first, error), (second, _) = ddp_pool.run(
+        fit_on, folder, "--trainer.callbacks+=tests.slow.ddp.test_training.Record"
+    )
     assert error is None
     return folder, first, second
 
@@ -143,7 +146,7 @@ def test_ranks_stay_equal_in_every_phase(straight):
 
 
 def test_a_planted_difference_ends_the_run_at_the_next_phase(ddp_pool, tmp_path):
-    answers = ddp_pool.run(fit_on, tmp_path / "run", "--trainer.callbacks+=tests.ddp.test_training.Plant")
+    answers = ddp_pool.run(fit_on, tmp_path / "run", "--trainer.callbacks+=tests.slow.ddp.test_training.Plant")
     for _, error in answers:
         assert "The processes hold different parameters or buffers at the start of phase 'last'" in error
     assert last(tmp_path / "run")["global_step"] == 12
@@ -162,7 +165,7 @@ def test_a_resumed_run_ends_with_the_same_weights(ddp_pool, tmp_path, straight):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
     ("moment", "callback"),
-    [("phase warm 1/1", SLOWLY), ("apart", "--trainer.callbacks+=tests.ddp.test_training.Apart")],
+    [("phase warm 1/1", SLOWLY), ("apart", "--trainer.callbacks+=tests.slow.ddp.test_training.Apart")],
 )
 def test_sigterm_to_one_process_stops_both(rank, moment, callback, tmp_path, monkeypatch):
     with socket.socket() as free:
@@ -250,7 +253,7 @@ MULTILABEL = ["--model.task=multilabel", "--data.task=attributes"]
 )
 def test_every_model_is_equal_on_both_ranks_and_resumes(ddp_pool, tmp_path, model, more, stop, steps):
     straight, cut = tmp_path / "straight", tmp_path / "cut"
-    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
+    record = "--trainer.callbacks+=tests.slow.ddp.test_training.Record"
     (first, error), (second, _) = ddp_pool.run(fit_model_on, straight, model, record, *more)
     assert error is None
     assert first == second
@@ -279,7 +282,7 @@ def test_a_post_hoc_bank_is_that_of_one_process_and_its_residual_resumes(ddp_poo
     """A batch of 12 in one process, of 6 in each of two; the first cut repeats the fit, the second does not."""
     one, two = tmp_path / "one", tmp_path / "two"
     fit(one, model="PosthocCBM")
-    record = "--trainer.callbacks+=tests.ddp.test_training.Record"
+    record = "--trainer.callbacks+=tests.slow.ddp.test_training.Record"
     (first, error), (second, _) = ddp_pool.run(fit_model_on, two, "PosthocCBM", record)
     assert error is None
     assert first == second
