@@ -152,11 +152,13 @@ class Request:
         if self.other_data:
             changed.insert(0, f"data={Path(self.other_data['config']).stem}-{self.other_data['fingerprint'][:8]}")
         step = checkpoint["global_step"]
-        own = first / folder_name([self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed])
+        own = first / evaluation_folder_name(
+            [self.trained.path.stem, f"step{step}", self.split, *self.engine.requested, *changed]
+        )
         return [own] if self.other_data else [first, own]
 
 
-def folder_name(settings: Sequence[str]) -> str:
+def evaluation_folder_name(settings: Sequence[str]) -> str:
     """The name of a folder for these settings, shortened with a hash of them if it is too long.
 
     Example:

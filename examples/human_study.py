@@ -11,7 +11,7 @@ from pathlib import Path
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.construction.build import build
 from protometry.studies.construction.method import Method
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.study import Assignment
 
@@ -31,7 +31,7 @@ bundle = build(
     consent=consent,
 )
 answers = out / "answers.sqlite"
-people = simulate(bundle.folder, answers, Observer("noisy", d_prime=1.0), 16)
+people = simulate(bundle.folder, answers, SimulatedParticipant("noisy", d_prime=1.0), 16)
 summary = analyse(bundle.folder, answers, out / "analysis")
 print(f"{people} simulated people took part")
 for arm, results in summary["results"]["all"].items():

@@ -60,7 +60,7 @@ class SummedMaps(Explainer):
 
     @torch.no_grad()
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
-        weights = class_weights(model, question.output, question.ids)
+        weights = weights_of_classes(model, question.output, question.ids)
         summed = (weights[:, :, None, None] * question.output.maps).sum(dim=1)
         return self._upsample.enlarge(model, summed, question.images)
 
@@ -112,7 +112,7 @@ class BoxMaps(Explainer):
     def _maps(self, model: InterpretableModel, question: Question) -> Tensor:
         image, unit, boxes = self._boxes(model, question.output, question.ids, question.size)
         weighing = torch.full_like(question.ids, _FOREIGN_CLASS) if self.variant == "reference" else None
-        weights = class_weights(model, question.output, question.ids, weighing)
+        weights = weights_of_classes(model, question.output, question.ids, weighing)
         shares = (weights * question.output.scores)[image, unit]
         return _stack(shares.float(), image, boxes, len(question.ids), question.size)
 
@@ -167,7 +167,7 @@ def owned_by(model: InterpretableModel, classes: Tensor) -> Tensor:
     return table.owner.T[classes.clamp(min=0)] & table.active
 
 
-def class_weights(
+def weights_of_classes(
     model: InterpretableModel, output: ModelOutput, classes: Tensor, weighing: Tensor | None = None
 ) -> Tensor:
     """``(B, U)`` float, the share of every unit in the logit of one class per image, divided by its score.

@@ -13,7 +13,7 @@ _TOP = 5  # classes of a leaf
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """A node or a leaf.
 
     Args:
@@ -23,8 +23,8 @@ class Node:
     """
 
     unit: int | None
-    absent: Node | None = None
-    present: Node | None = None
+    absent: TreeNode | None = None
+    present: TreeNode | None = None
     classes: tuple[tuple[int, float], ...] = ()
     leaf: int | None = None
 
@@ -35,14 +35,14 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Step:
+class TreeStep:
     """A decision on the path of an image.
 
     Args:
         present: how much its unit is there, in 0..1.
     """
 
-    node: Node
+    node: TreeNode
     present: float
 
     @property
@@ -51,30 +51,30 @@ class Step:
         return self.present > 0.5
 
     @property
-    def following(self) -> Node:
+    def following(self) -> TreeNode:
         """Where the decision leads."""
-        return cast(Node, self.node.present if self.is_present else self.node.absent)
+        return cast(TreeNode, self.node.present if self.is_present else self.node.absent)
 
 
-def grow(model: DecidesByTree) -> Node:
+def grow(model: DecidesByTree) -> TreeNode:
     """The tree without its pruned parts."""
     return _node(model, 0)
 
 
-def _node(model: DecidesByTree, index: int) -> Node:
+def _node(model: DecidesByTree, index: int) -> TreeNode:
     tree = model.tree
     if index >= tree.nodes:
         logits = tree.leaf_logits[index - tree.nodes].detach()
         chances = logits.sigmoid() if tree.multilabel else logits.softmax(dim=0)
         best = chances.argsort(descending=True, stable=True)[:_TOP].tolist()
-        return Node(None, classes=tuple((label, float(chances[label])) for label in best), leaf=index - tree.nodes)
+        return TreeNode(None, classes=tuple((label, float(chances[label])) for label in best), leaf=index - tree.nodes)
     route = int(tree.route[index])
     if route:
         return _node(model, 2 * index + route)
-    return Node(index, _node(model, 2 * index + 1), _node(model, 2 * index + 2))
+    return TreeNode(index, _node(model, 2 * index + 1), _node(model, 2 * index + 2))
 
 
-def path(root: Node, scores: Tensor) -> tuple[list[Step], Node]:
+def path(root: TreeNode, scores: Tensor) -> tuple[list[TreeStep], TreeNode]:
     """The likelier way at every node, and the leaf at its end.
 
     Source: Nauta et al. 2021, greedy inference: to the right where the score exceeds one half.
@@ -87,9 +87,9 @@ def path(root: Node, scores: Tensor) -> tuple[list[Step], Node]:
         >>> [(step.node.unit, step.is_present) for step in steps], leaf.label
         ([(0, True), (1, False)], 1)
     """
-    steps: list[Step] = []
+    steps: list[TreeStep] = []
     node = root
     while node.unit is not None:
-        steps.append(Step(node, float(scores[node.unit])))
+        steps.append(TreeStep(node, float(scores[node.unit])))
         node = steps[-1].following
     return steps, node

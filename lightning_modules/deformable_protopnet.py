@@ -93,7 +93,7 @@ def sample(directions: Tensor, places: Tensor) -> Tensor:
     return squares / squares.clamp_min(1e-8).sqrt()
 
 
-class PartPrototypes(PrototypeLayer):
+class DeformablePrototypes(PrototypeLayer):
     """Prototypes of P parts ``(U, P·D)``, compared by cosine; each part and each part of a patch has length 1/√P."""
 
     def __init__(self, num_prototypes: int, parts: int, channels: int) -> None:
@@ -161,7 +161,7 @@ class DeformableProtoPNet(ClassPrototypes):
         "head": "linear",
     }
 
-    prototypes: PartPrototypes
+    prototypes: DeformablePrototypes
     steps: Tensor
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
@@ -204,7 +204,7 @@ class DeformableProtoPNet(ClassPrototypes):
         along = dilation * (torch.arange(side) - (side - 1) / 2)
         steps = torch.stack(torch.meshgrid(along, along, indexing="xy"), dim=2)  # (x, y) of parts, row by row
         self.register_buffer("steps", steps.reshape(-1, 2), persistent=False)
-        self.prototypes = PartPrototypes(prototypes_per_class * self.num_classes, self.parts, channels)
+        self.prototypes = DeformablePrototypes(prototypes_per_class * self.num_classes, self.parts, channels)
         self.own_prototypes(prototypes_per_class, own_class_init, off_class_init)
 
     # -- from image to class -----------------------------------------------------------------------------------------

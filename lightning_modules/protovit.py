@@ -100,7 +100,7 @@ def _on_grid(latent: Tensor, cells: Tensor, values: Tensor, elsewhere: float) ->
     return maps.scatter(2, cells, values).view(*maps.shape[:2], *latent.shape[2:])
 
 
-class PartPrototypes(PrototypeLayer):
+class SlotPrototypes(PrototypeLayer):
     """U prototypes of P parts, stored as vectors ``(U·P, D)``, each compared by cosine with every cell."""
 
     def __init__(self, num_prototypes: int, parts: int, channels: int) -> None:
@@ -208,7 +208,7 @@ class ProtoViT(ClassPrototypes):
     groups: ClassVar[dict[str, str]] = {"slots": "slots", "prototypes": "prototypes"} | InterpretableModule.groups
     minus_class_token: ClassVar[bool] = True
 
-    prototypes: PartPrototypes
+    prototypes: SlotPrototypes
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class ProtoViT(ClassPrototypes):
             )
         self.parts, self.radius = parts, radius
         units = prototypes_per_class * self.num_classes
-        self.prototypes = PartPrototypes(units, parts, self.backbone.out_channels)
+        self.prototypes = SlotPrototypes(units, parts, self.backbone.out_channels)
         self.slots = PartSlots(units, parts)
         self.own_prototypes(prototypes_per_class, own_class_init, off_class_init)
 

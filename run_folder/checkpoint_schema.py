@@ -29,7 +29,7 @@ class ModelSettings(Settings):
     backbone: dict[str, Any] | None = None
 
 
-class Training(Record):
+class StoredTraining(Record):
     """What determined the weights."""
 
     settings: Annotated[list[dict[str, Any]], Field(min_length=1)]
@@ -59,7 +59,9 @@ class Checkpoint(Record):
     global_step: Count
     loops: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
-    training: Training = Field(default_factory=lambda: Training.model_construct())  # where none was recorded
+    training: StoredTraining = Field(
+        default_factory=lambda: StoredTraining.model_construct()
+    )  # where none was recorded
     released: Released | None = None
 
 
@@ -118,7 +120,7 @@ class Resumable(Record):
     callbacks: Callbacks
     optimizer_states: Annotated[list[dict[str, Any]], Field(min_length=1)]
     lr_schedulers: list[dict[str, Any]]
-    training: Training | None = None
+    training: StoredTraining | None = None
 
     @model_validator(mode="after")
     def _is_in_a_phase(self) -> Resumable:

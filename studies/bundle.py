@@ -17,7 +17,7 @@ from protometry.run_folder.command_line.messages import counted
 from protometry.studies.hypotheses import unknown_hypotheses
 from protometry.studies.questions import POINTS
 from protometry.studies.records import read
-from protometry.studies.study import SCHEMA, Arm, Item, ItemKey, Key, Row, Study
+from protometry.studies.study import SCHEMA, Arm, Item, ItemKey, Key, Study, UnitShown
 from protometry.studies.tasks import Task, task_of
 
 SHOW_CLASS = "give the arm `labels: true`, or `examples` of the class"
@@ -281,7 +281,7 @@ def _media_problems(bundle: Bundle) -> Iterator[str]:
             yield f"media/{name}: has been changed since the study was built."
 
 
-def _rows(item: Item) -> list[Row]:
+def _rows(item: Item) -> list[UnitShown]:
     return [*(row for option in item.options for row in option.rows), *item.decisions]
 
 

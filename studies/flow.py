@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from protometry.studies.questions import Answers, Question, letters
-from protometry.studies.study import Arm, Item, Row, Study
+from protometry.studies.study import Arm, Item, Study, UnitShown
 from protometry.studies.tasks import task_of
 from protometry.studies.texts import texts
 
@@ -16,7 +16,7 @@ Status = Literal["active", "completed", "screened", "declined", "withdrawn"]
 
 
 @dataclass(frozen=True)
-class Step:
+class Page:
     """One page of a participant.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     number: int = 0
 
 
-def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) -> list[Step]:
+def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) -> list[Page]:
     """All pages of a participant.
 
     Returns:
@@ -52,16 +52,16 @@ def steps(study: Study, arms: Sequence[str], items: Sequence[str], seed: str) ->
         known = {item.id: item for item in (*arm.items, *arm.checks)}
         for name in filter(known.__contains__, items):
             number, item = number + 1, in_random_order(arm, known[name], seed)
-            way.append(Step("item", arm, item_questions(study, arm, item), item, number))
+            way.append(Page("item", arm, item_questions(study, arm, item), item, number))
         pages = ["understanding.task", "result"]
         pages += ["tradeoff"] if study.pages.tradeoff and arm.form != "none" else []  # for an explanation
         way += [_page(study, page, arm) for page in pages]
     return [*way, *([_page(study, "comments", shown_arms[-1])] if study.pages.comments else [])]
 
 
-def _page(study: Study, page: str, arm: Arm) -> Step:
+def _page(study: Study, page: str, arm: Arm) -> Page:
     number = int(page.removeprefix("warm_up.")) + 1 if page.startswith("warm_up.") else 0
-    return Step(page, arm, page_questions(study, page, arm), number=number)
+    return Page(page, arm, page_questions(study, page, arm), number=number)
 
 
 def in_random_order(arm: Arm, item: Item, seed: str) -> Item:
@@ -73,7 +73,7 @@ def in_random_order(arm: Arm, item: Item, seed: str) -> Item:
     return replace(item, options=options)
 
 
-def after(study: Study, way: list[Step], index: int, answers: Answers) -> tuple[int, Status]:
+def after(study: Study, way: list[Page], index: int, answers: Answers) -> tuple[int, Status]:
     """Where an answered page leads.
 
     Returns:
@@ -179,7 +179,7 @@ def _listed(name: str, text: str, options: list[str], required: bool = True) -> 
     return Question(name, "choice", text, tuple((str(number), one) for number, one in enumerate(options)), required)
 
 
-def _pairs(say: dict[str, Any], rows: list[Row], row_names: dict[str, str]) -> list[Question]:
+def _pairs(say: dict[str, Any], rows: list[UnitShown], row_names: dict[str, str]) -> list[Question]:
     """The first row against the second, the third against the fourth, and so on."""
     numbered = [(row.id, say["items"]["row"].format(number=number)) for number, row in enumerate(rows, 1)]
     pairs = zip(numbered[::2], numbered[1::2], strict=False)
@@ -190,7 +190,7 @@ def _pairs(say: dict[str, Any], rows: list[Row], row_names: dict[str, str]) -> l
     ]
 
 
-def _disagreement(say: dict[str, Any], rows: list[Row]) -> Question:
+def _disagreement(say: dict[str, Any], rows: list[UnitShown]) -> Question:
     nodes = [(row.id, say["items"]["node"].format(number=number)) for number, row in enumerate(rows, 1)]
     none = ("-none", say["questions"]["disagreement_none"])  # no row may be called so
     return Question("disagreement", "choice", say["questions"]["disagreement"], (*nodes, none))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from protometry.studies.flow import Status, Step, steps
+from protometry.studies.flow import Page, Status, steps
 from protometry.studies.questions import Answers
 from protometry.studies.study import Study
 
@@ -48,7 +48,7 @@ def participant_of(row: tuple[Any, ...]) -> Participant:
     return Participant(**values | {name: json.loads(values[name]) for name in ("arms", "items")})
 
 
-def steps_of(study: Study, who: Participant) -> list[Step]:
+def steps_of(study: Study, who: Participant) -> list[Page]:
     """The pages of a participant, in order."""
     return steps(study, who.arms, who.items, who.seed)
 

@@ -21,7 +21,7 @@ from typing import Literal
 
 from protometry.studies.assignment import arm_orders, choose_items, participant_seed
 from protometry.studies.bundle import Bundle
-from protometry.studies.flow import Step, after
+from protometry.studies.flow import Page, after
 from protometry.studies.participants import COLUMNS, Participant, participant_of
 from protometry.studies.questions import Answers
 
@@ -267,7 +267,7 @@ class Store:
         self._opened[who.number, who.step] = time.monotonic()
 
     def submit(
-        self, who: Participant, way: list[Step], step: int, answers: Answers, client: dict[str, object]
+        self, who: Participant, way: list[Page], step: int, answers: Answers, client: dict[str, object]
     ) -> Outcome:
         """Store the answers to a page and advance, in one transaction.
 

@@ -27,7 +27,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True)
-class Row:
+class UnitShown:
     """One unit as it is shown.
 
     Attributes:
@@ -58,7 +58,7 @@ class Option:
 
     id: Id
     pictures: list[Media] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[UnitShown] = field(default_factory=list)
     examples: list[Media] = field(default_factory=list)
     label: str | None = None
     evidence: dict[str, float] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Item:
     id: Id
     photo: Media
     options: list[Option]
-    decisions: list[Row] = field(default_factory=list)
+    decisions: list[UnitShown] = field(default_factory=list)
     leaves: list[str] = field(default_factory=list)
     form: int = 0
     attention: int | None = None

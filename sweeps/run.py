@@ -154,7 +154,7 @@ def _alive(processes: Mapping[str, subprocess.Popen[bytes]]) -> str:
 
 
 @dataclass
-class Training:
+class RunningProcess:
     """A run under way."""
 
     run: Run
@@ -173,7 +173,7 @@ class Work:
     failed: dict[str, str] = field(default_factory=dict)  # why, by name
     waiting: list[Run] = field(init=False)
     elsewhere: set[str] = field(default_factory=set)  # names of runs that other processes train
-    under_way: list[Training] = field(default_factory=list)
+    under_way: list[RunningProcess] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # that runs took
 
     def __post_init__(self) -> None:
@@ -241,7 +241,7 @@ class Work:
         fixed = self.fixed / f"{each.name}.yaml"
         fixed.write_text(yaml.safe_dump(self.settings[each.name], sort_keys=False), "utf-8")
         process = start(each, ["--config", str(fixed)], self.jobs)
-        self.under_way.append(Training(each, process, time.monotonic()))
+        self.under_way.append(RunningProcess(each, process, time.monotonic()))
         self.console.print(f"{said}  {each.name}")
 
     def _look(self) -> None:
@@ -282,7 +282,7 @@ def _planned(each: Run) -> str:
     return f"# {each.name} is done" if state == "done" else each.command(resume=state == "begun")
 
 
-def _why(training: Training) -> str:
+def _why(training: RunningProcess) -> str:
     """Why a run failed: the signal that killed it, or the last line of its log."""
     status = training.process.returncode
     if status < 0:

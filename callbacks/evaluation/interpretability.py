@@ -26,7 +26,7 @@ from protometry.callbacks.evaluation.gather_facts import (
     object_annotation,
     refuse_repeated,
 )
-from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, name_units, needs_names
+from protometry.callbacks.evaluation.named_units import BY_AREA, BY_MODEL, needs_names, units_with_concepts
 from protometry.callbacks.evaluation.sparse_heads import solve_sparse_heads
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
 from protometry.callbacks.evaluation.unit_maps import UnitMaps
@@ -189,7 +189,7 @@ class Interpretability(Callback):
         facts = gather_facts(datamodule, split, model, output, explainer, self.variant)
         facts = replace(facts, class_unexplained=parts.explainer.supports(model), **parts.facts(facts.num_classes))
         if needs_names(keys, facts):
-            facts = name_units(facts, module, datamodule, self.memory_budget)
+            facts = units_with_concepts(facts, module, datamodule, self.memory_budget)
         metrics, skipped = build(keys, facts)
         observer = Observer(model, explainer, chunk, self.top_k, parts.explainer)
         self.this_pass = EvaluationPass(metrics, facts, observer, self.seed, self.noise, parts)

@@ -34,7 +34,7 @@ def needs_names(keys: Sequence[str], facts: Facts) -> bool:
 
 
 @torch.no_grad()
-def name_units(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float | None) -> Facts:
+def units_with_concepts(facts: Facts, module: LightningModule, datamodule: Any, memory_budget: float | None) -> Facts:
     """Name the units of a model that has no names for them, and count the concepts in the training images.
 
     A unit without a name is named after the concept its scores predict best on the training images (through the

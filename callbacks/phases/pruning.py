@@ -34,7 +34,7 @@ class Prunable(Projectable, Protocol):
 
 
 @runtime_checkable
-class Weighted(Protocol):
+class IgnoresUnits(Protocol):
     """A model whose head can be made to ignore units."""
 
     def ignore(self, units: Tensor) -> None:
@@ -89,7 +89,7 @@ def ignore_silent(trainer: Trainer, module: LightningModule) -> dict[str, float]
     Raises:
         TypeError: if the model has no such head.
     """
-    if not isinstance(module, Weighted):
+    if not isinstance(module, IgnoresUnits):
         raise wrong_model(module, "ignore_silent", "that can ignore units")
     model, datamodule = model_of(module), datamodule_of(trainer)
     owned = model.units().owner.any(dim=1)
@@ -115,7 +115,7 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         TypeError: if the model can neither deactivate units nor ignore them.
         ValueError: if a unit does not exist, or none would be left.
     """
-    if not isinstance(module, Prunable | Weighted):
+    if not isinstance(module, Prunable | IgnoresUnits):
         raise wrong_model(module, "prune_units", "whose units can be pruned")
     phase, active = phase_of(trainer, module), model_of(module).units().active
     setting = f"Expected `phases.{phase.name}.prune` to"

@@ -19,7 +19,7 @@ from protometry.run_folder.folder import given_folder
 from protometry.run_folder.layout import HISTORY
 
 
-class MetricsFile:
+class MetricsCsv:
     """A table of metrics on disk, one row per call, readable after a kill at any moment.
 
     Rows are appended as whole lines or not at all; when a new key widens the header, and when a resumed run drops rows,
@@ -100,7 +100,7 @@ class RunCSVLogger(CSVLogger):
         super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
         self._path = Path(folder) / HISTORY
         self._resume_step = resume_step
-        self._table: MetricsFile | None = None
+        self._table: MetricsCsv | None = None
         if resume_step is None and self._path.exists():
             raise ValueError(
                 f"Expected argument `save_dir` to be a folder without metrics.csv, but got {folder}, which holds an "
@@ -114,10 +114,10 @@ class RunCSVLogger(CSVLogger):
 
     @property
     @rank_zero_experiment
-    def experiment(self) -> MetricsFile:
+    def experiment(self) -> MetricsCsv:
         """The table, opened at the first use."""
         if self._table is None:
-            self._table = MetricsFile(self._path, self._resume_step or 0)
+            self._table = MetricsCsv(self._path, self._resume_step or 0)
         return self._table
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:

@@ -112,7 +112,7 @@ class PrototypeMedia(Callback):
             tiles = draw_tiles(limited, samples, model, explainer, datamodule.tables.part_names)
         name = f"{phase.name.replace('/', '-')}-epoch{trainer.current_epoch:02d}"
         stem = Path(trainer.default_root_dir) / "prototypes" / name
-        write_new(stem.with_name(f"{stem.name}.png"), png(class_sheet(limited, tiles)))
+        write_new(stem.with_name(f"{stem.name}.png"), png(prototypes_of_class(limited, tiles)))
         write_new(stem.with_name(f"{stem.name}.csv"), _table(records, samples if masked else {}))
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in limited]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
@@ -171,7 +171,9 @@ def draw_tiles(
     return tiles
 
 
-def class_sheet(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 5) -> Image.Image:
+def prototypes_of_class(
+    records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image], columns: int = 5
+) -> Image.Image:
     """The tiles, one group per class."""
     groups: dict[int, list[Image.Image]] = {}
     for record, tile in zip(records, tiles, strict=True):

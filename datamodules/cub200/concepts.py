@@ -31,7 +31,7 @@ FIXED_FROM = 312
 
 
 @dataclass(frozen=True)
-class Concepts:
+class KeptConcepts:
     """The attributes that were kept as L concepts.
 
     Args:
@@ -62,7 +62,7 @@ def majority_votes(attributes: Attributes, labels: NDArray[np.int64], rows: NDAr
 
 def select_concepts(
     attributes: Attributes, selection: Selection, labels: NDArray[np.int64], rows: NDArray[np.int64]
-) -> Concepts:
+) -> KeptConcepts:
     """Choose the concepts and say which classes have them.
 
     Args:
@@ -100,4 +100,4 @@ def select_concepts(
             f"Expected `concept_selection: vote` to keep attributes of at least {VOTE_CLASSES} classes, but none is "
             "left. Use `concept_selection: fixed`."
         )
-    return Concepts(indices, binary[:, indices], source)
+    return KeptConcepts(indices, binary[:, indices], source)

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from protometry.evaluation.explained.additive import AdditiveTable, Amount
-from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, Row
+from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, UnitRow
 from protometry.explanations import Explainer
 from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, draw_numbered, fit, write_text
 from protometry.lightning_modules.contract import InterpretableModel
@@ -88,7 +88,7 @@ def explained_figure(image: ExplainedImage, explained: ExplainedModel) -> Image.
     return picture.crop((0, 0, width, max(top + GAP, header + whole.height + 4 * LINE)))
 
 
-def _draw_row(picture: Image.Image, row: Row, place: tuple[int, int], size: int, scale: float) -> None:
+def _draw_row(picture: Image.Image, row: UnitRow, place: tuple[int, int], size: int, scale: float) -> None:
     left, top = place
     for panel in (fit(row.view.heat, size), row.view.crop):
         picture.paste(panel, (left, top))

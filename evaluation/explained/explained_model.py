@@ -29,7 +29,7 @@ _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since se
 
 
 @dataclass(frozen=True)
-class Row:
+class UnitRow:
     """A line of an additive table with its pictures.
 
     Args:
@@ -84,7 +84,7 @@ class ExplainedImage:
     mistakes: tuple[tuple[str, str], ...]
     abstains: bool
     cautions: list[str]
-    tables: list[tuple[AdditiveTable, list[Row]]]
+    tables: list[tuple[AdditiveTable, list[UnitRow]]]
     output: ModelOutput = field(repr=False)
     placement: Placement | None = None
     photo_size: tuple[int, int] = (0, 0)
@@ -98,7 +98,7 @@ class ExplainedImage:
         """A box of the picture in pixels of the photo; None in the margin beside it."""
         return box if self.placement is None else box_on_photo(box, self.placement)
 
-    def numbered(self, rows: Sequence[Row], size: int) -> tuple[Image.Image, dict[int, Box]]:
+    def numbered(self, rows: Sequence[UnitRow], size: int) -> tuple[Image.Image, dict[int, Box]]:
         """The picture, and the boxes of rows in it by the numbers of the rows; none of what is absent, in a tree."""
         picture = fit(self.whole, size)
         boxes = [(row.number, row.view.box) for row in rows if row.view.box and not row.line.is_absent]
@@ -174,7 +174,7 @@ class ExplainedModel:
         apart["surplus"] = [label for label in predictions if label not in truth]
         return tuple((what, self.named(labels)) for what, labels in apart.items() if labels)
 
-    def _cautions(self, rows: Sequence[Row], best: float, uncropped: bool) -> list[str]:
+    def _cautions(self, rows: Sequence[UnitRow], best: float, uncropped: bool) -> list[str]:
         geometry, known = self.model.geometry, self.sources.best_similarities
         boxes = [row.view.box for row in rows]
         return [*geometry.caveats(), *cautions(boxes, geometry.image, best, known, uncropped)]
@@ -263,7 +263,7 @@ class ExplainedModel:
 
     def _lines(
         self, sample: Mapping[str, Any], table: AdditiveTable, maps: Mapping[int, Tensor], seen: ModelOutput, most: int
-    ) -> tuple[AdditiveTable, list[Row]]:
+    ) -> tuple[AdditiveTable, list[UnitRow]]:
         """The table with a line for each place, and its rows."""
         table = by_place(table, self._places(table, maps), most)
         sources = self.sources.of([line.unit for line in table.lines])
@@ -274,7 +274,7 @@ class ExplainedModel:
             name, same = self._line_name(line), tuple(self._line_name(other) for other in line.same)
             part, source = part_in(view.box, sample, self.parts), sources.get(line.unit)
             flags = self._flags(sample, table, line, view, source)
-            rows.append(Row(number, line, name, same, view, part, source, flags))
+            rows.append(UnitRow(number, line, name, same, view, part, source, flags))
         return table, rows
 
     def _places(self, table: AdditiveTable, maps: Mapping[int, Tensor]) -> list[int]:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from protometry.evaluation.explained.additive import AdditiveTable, TreePath
 from protometry.evaluation.explained.explained_figure import explained_figure
-from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, Row
+from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, UnitRow
 from protometry.evaluation.explained.unit_sources import Source
 from protometry.evaluation.pages.site import data_uri, key_of
 from protometry.evaluation.pages.standalone_page import standalone_page
@@ -90,7 +90,7 @@ class Answer:
         """The largest contributions, one for each place of the photo; of a tree, the nodes on the path."""
         return [self._part(row) for row in self._image.tables[0][1]]
 
-    def _part(self, row: Row) -> Part:
+    def _part(self, row: UnitRow) -> Part:
         line, amount = row.line, row.line.contribution if row.line.is_node else row.line.total
         box = None if row.view.box is None or line.is_absent else self._image.on_photo(row.view.box)
         return Part(row.title, row.same, box, line.score, amount.value, row.flags, row.source)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
 from protometry.evaluation.pages.metrics_page import Ends, ends
 from protometry.evaluation.pages.site import Site, percent
@@ -55,7 +55,7 @@ class Finding:
     worst: Ends
 
 
-def findings(files: EvaluationFiles, contents: Contents | None = None) -> list[Finding]:
+def findings(files: EvaluationFiles, contents: ReportContents | None = None) -> list[Finding]:
     """The findings of an evaluation, of the metrics with a sentence that are defined."""
     found = []
     for key in SUITES["audit"]:
@@ -115,7 +115,7 @@ def _verdict(lift: Lift | None, higher_is_better: bool | None) -> Verdict:
     return "clear" if low >= CLEAR else "worse" if high < 0 else "unclear"
 
 
-def audit_page(site: Site, contents: Contents) -> None:
+def audit_page(site: Site, contents: ReportContents) -> None:
     """Write the page, if there is anything to say."""
     found = findings(contents.files, contents)
     if found:

@@ -13,7 +13,7 @@ from torch import Tensor
 from protometry.evaluation.explained.additive import TOLERANCE
 from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.explained.scan import Scan
-from protometry.evaluation.pages.contents import Contents, contributions_of
+from protometry.evaluation.pages.contents import ReportContents, contributions_of
 from protometry.evaluation.pages.errors_page import false_negatives_and_positives
 from protometry.evaluation.pages.site import Site
 from protometry.explanations.decision import against_others
@@ -53,7 +53,7 @@ class ClassSheet:
     mistakes: tuple[int, int] | None
 
 
-def class_pages(site: Site, contents: Contents, cards: Mapping[str, Any]) -> None:
+def class_pages(site: Site, contents: ReportContents, cards: Mapping[str, Any]) -> None:
     """Write a page for every class up to the limit, and the list of them."""
     explained, outputs = contents.explained, contents.outputs
     sheets = [class_sheet(explained, outputs, label) for label in contents.class_links]

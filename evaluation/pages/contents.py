@@ -23,7 +23,7 @@ from protometry.metrics.functional import decision_share
 MOST = 5  # units that the share of a decision is about
 
 
-class Contents:
+class ReportContents:
     """What all pages of a report draw on.
 
     Attributes:

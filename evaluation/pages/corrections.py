@@ -16,7 +16,7 @@ SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Correction:
+class CorrectionEffect:
     """A correction and its effect.
 
     Args:
@@ -33,7 +33,7 @@ class Correction:
 
 
 @torch.no_grad()
-def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[Correction]:
+def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[CorrectionEffect]:
     """The corrections of the concepts that the model gets most wrong, each alone, then of all concepts at once.
 
     Raises:
@@ -61,10 +61,10 @@ def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mappin
         mask = torch.zeros_like(truth)
         mask[0, unit] = True
         name, logit = _decided(explained, image, model.intervene(scores, truth, mask))
-        rows.append(Correction(explained.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
+        rows.append(CorrectionEffect(explained.unit_name(unit), float(said[unit]), bool(truth[0, unit]), name, logit))
     name, logit = _decided(explained, image, model.intervene(scores, truth, known))
     what = "all concepts" if known.all() else f"all {int(known.sum())} concepts that are known"
-    return [*rows, Correction(what, None, None, name, logit)]
+    return [*rows, CorrectionEffect(what, None, None, name, logit)]
 
 
 def _decided(explained: ExplainedModel, image: ExplainedImage, scores: torch.Tensor) -> tuple[str, float]:

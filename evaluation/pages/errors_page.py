@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from protometry.evaluation.explained.scan import Scan, samples_of
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.site import Site, number
 from protometry.explanations.views import to_image
 
 PAIRS = 20  # of classes
 
 
-def errors_page(site: Site, contents: Contents) -> None:
+def errors_page(site: Site, contents: ReportContents) -> None:
     """Write the page: images by how far the wrong class is ahead, and pairs of classes by how often they are confused.
 
     If multilabel, images by how far a label is on the wrong side of the threshold, and labels by how often.

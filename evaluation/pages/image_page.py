@@ -8,16 +8,16 @@ from itertools import accumulate
 from typing import Any
 
 from protometry.evaluation.explained.additive import AdditiveTable
-from protometry.evaluation.explained.explained_model import ExplainedImage, Row
+from protometry.evaluation.explained.explained_model import ExplainedImage, UnitRow
 from protometry.evaluation.explained.scan import samples_of
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.corrections import corrections
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
 from protometry.evaluation.pages.site import Site, percent, signed
 from protometry.evaluation.pages.tree_page import way
 
 
-def image_pages(site: Site, contents: Contents) -> dict[str, dict[str, Any]]:
+def image_pages(site: Site, contents: ReportContents) -> dict[str, dict[str, Any]]:
     """Write a page for every chosen image, and the list of them.
 
     Returns:
@@ -77,7 +77,7 @@ class Bar:
     number: int | None = None
 
 
-def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[AdditiveTable, list[Row], list[Bar]]]:
+def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[AdditiveTable, list[UnitRow], list[Bar]]]:
     """The tables of an image with their bars, all on one scale; none where there is nothing that adds up."""
     added = [_added(table, rows) if table.bias is not None else [] for table, rows in image.tables]
     ends = [end for lines in added for end in accumulate((value for *_, value in lines), initial=0.0)]
@@ -91,7 +91,7 @@ def with_bars(image: ExplainedImage, names: Sequence[str]) -> list[tuple[Additiv
     return with_rows
 
 
-def _added(table: AdditiveTable, rows: list[Row]) -> list[tuple[int | None, str, float]]:
+def _added(table: AdditiveTable, rows: list[UnitRow]) -> list[tuple[int | None, str, float]]:
     """Number, name and value of every line of a table."""
     lines: list[tuple[int | None, str, float]] = [(row.number, row.title, row.line.total.value) for row in rows]
     return lines + [(None, text, amount.value) for text, amount in table.sums]
@@ -110,7 +110,7 @@ def _bars(table: AdditiveTable, added: list[tuple[int | None, str, float]], low:
     return bars
 
 
-def _path_bars(table: AdditiveTable, rows: list[Row], class_name: str) -> list[Bar]:
+def _path_bars(table: AdditiveTable, rows: list[UnitRow], class_name: str) -> list[Bar]:
     """The branches on the path through a tree, and what it and the other paths give a class, in probability."""
     lines: list[tuple[int | None, str, float]] = [
         (row.number, f"{row.name} {row.line.branch}", row.line.contribution.value) for row in rows

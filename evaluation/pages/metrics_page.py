@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.site import Site
 from protometry.evaluation.results.metrics_json import lacking, with_baselines
 from protometry.evaluation.tables.markdown import interval, number, printed_unit
@@ -48,7 +48,7 @@ class MetricRow:
     worst: Ends
 
 
-def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[MetricRow]]]:
+def metrics_page(site: Site, contents: ReportContents) -> dict[str, tuple[str, list[MetricRow]]]:
     """Write the page.
 
     Returns:
@@ -65,7 +65,7 @@ def metrics_page(site: Site, contents: Contents) -> dict[str, tuple[str, list[Me
     return families
 
 
-def _row(contents: Contents, key: str, entry: Mapping[str, Any], otherwise: str) -> MetricRow:
+def _row(contents: ReportContents, key: str, entry: Mapping[str, Any], otherwise: str) -> MetricRow:
     """One metric; metrics that the suite does not know ask what their family asks."""
     value, (low, high), unit = entry["value"], entry["ci95"], entry["unit"]
     best, worst = ends(contents, key, entry["higher_is_better"])
@@ -101,7 +101,7 @@ def _printed(value: float | None, unit: str) -> str:
     return f"{number(value, unit)} {printed_unit(unit)}".strip()
 
 
-def ends(contents: Contents, key: str, higher: bool | None) -> tuple[Ends, Ends]:
+def ends(contents: ReportContents, key: str, higher: bool | None) -> tuple[Ends, Ends]:
     """The images with the best and with the worst values, none where all are equal or neither is better."""
     images, links = contents.files.images, contents.image_links
     if images is None or key not in images.keys or higher is None:

@@ -13,7 +13,7 @@ from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.limits import Limits
 from protometry.evaluation.pages.audit_page import audit_page, findings
 from protometry.evaluation.pages.class_page import class_pages
-from protometry.evaluation.pages.contents import MOST, Contents
+from protometry.evaluation.pages.contents import MOST, ReportContents
 from protometry.evaluation.pages.errors_page import errors_page
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
 from protometry.evaluation.pages.image_page import image_pages
@@ -38,11 +38,11 @@ def build_report(explained: ExplainedModel, files: EvaluationFiles, folder: Path
             the one that was evaluated, or another process writes there.
     """
     with only_process(folder):
-        _write(Site(folder), Contents(explained, files, limits))
+        _write(Site(folder), ReportContents(explained, files, limits))
     return folder / "index.html"
 
 
-def _write(site: Site, contents: Contents) -> None:
+def _write(site: Site, contents: ReportContents) -> None:
     explained, files, result = contents.explained, contents.files, contents.files.result
     pictures = _by_page(files.figures)
     kind = f"{explained.units.kind.capitalize()}s"
@@ -86,7 +86,7 @@ def _by_page(figures: Mapping[str, Image.Image]) -> dict[str, dict[str, Image.Im
 
 def _overview(
     site: Site,
-    contents: Contents,
+    contents: ReportContents,
     measured: Mapping[str, tuple[str, Sequence[MetricRow]]],
     cards: Sequence[Mapping[str, Any]],
 ) -> None:

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 from pydantic import Field
 
-from protometry.evaluation.explained.explained_model import ExplainedImage, Row
+from protometry.evaluation.explained.explained_model import ExplainedImage, UnitRow
 from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import AGAINST, FOR, Box, fit, number_tags
 from protometry.run_folder.atomic import append_whole, write_atomic
@@ -113,7 +113,7 @@ class Site:
         """The element that shows the region of a photo that a unit saw most of."""
         return self._view(view.picture, alt, view.region)
 
-    def numbered(self, image: ExplainedImage, rows: Sequence[Row], alt: str) -> Markup:
+    def numbered(self, image: ExplainedImage, rows: Sequence[UnitRow], alt: str) -> Markup:
         """The element that shows a photo with numbered boxes."""
         picture, boxes = image.numbered(rows, NUMBERED)
         drawn = [_rectangle(box, name) for box in boxes.values() for name in ("edge", "box")]

@@ -8,13 +8,13 @@ import torch
 
 from protometry.evaluation.explained.additive import TOLERANCE
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.site import Site
-from protometry.explanations.tree_path import Node, Step, grow, path
+from protometry.explanations.tree_path import TreeNode, TreeStep, grow, path
 from protometry.lightning_modules.contract import DecidesByTree
 
 
-def tree_page(site: Site, contents: Contents) -> None:
+def tree_page(site: Site, contents: ReportContents) -> None:
     """Write the page of the pruned tree, if the model has one."""
     model = contents.explained.model
     if isinstance(model, DecidesByTree):
@@ -22,7 +22,7 @@ def tree_page(site: Site, contents: Contents) -> None:
         site.page("tree.html", "tree", tree=grow(model), sources=contents.explained.sources.of(nodes))
 
 
-def way(explained: ExplainedModel, image: ExplainedImage) -> tuple[list[Step], Node, float] | None:
+def way(explained: ExplainedModel, image: ExplainedImage) -> tuple[list[TreeStep], TreeNode, float] | None:
     """The likeliest way at every node, the leaf at its end and the probability of reaching it.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from protometry.evaluation.explained.scan import samples_of
 from protometry.evaluation.explained.unit_sources import Source
-from protometry.evaluation.pages.contents import Contents
+from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.site import Site
 from protometry.run_folder.command_line.messages import counted
 
@@ -44,7 +44,7 @@ class UnitSheet:
     edit: str
 
 
-def unit_pages(site: Site, contents: Contents) -> None:
+def unit_pages(site: Site, contents: ReportContents) -> None:
     """Write a page for every chosen unit, and the list of them."""
     if not contents.units:
         return
@@ -65,7 +65,7 @@ def unit_pages(site: Site, contents: Contents) -> None:
     site.page("units.html", "units", cards=cards, kind=units.kind, total=deciding, **left)
 
 
-def unit_sheet(contents: Contents, unit: int, nearest: list[Nearest]) -> UnitSheet:
+def unit_sheet(contents: ReportContents, unit: int, nearest: list[Nearest]) -> UnitSheet:
     """What the page of a unit shows."""
     explained, outputs, table = contents.explained, contents.outputs, contents.explained.units
     names = explained.class_names
@@ -97,7 +97,7 @@ def _removable(model: object) -> bool:
     return hasattr(model, "prune") or hasattr(model, "ignore")
 
 
-def _nearest(contents: Contents, units: Sequence[int]) -> list[list[Nearest]]:
+def _nearest(contents: ReportContents, units: Sequence[int]) -> list[list[Nearest]]:
     """For every unit, the images in which it is strongest: of the training images, if there, and of those evaluated."""
     sources = contents.explained.sources
     searched = [("evaluated", contents.outputs, contents.dataset)]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from protometry.evaluation.published.paper_tables import Column, PaperTable
 from protometry.evaluation.tables.markdown import printed_unit
-from protometry.evaluation.tables.paper_rows import Row, Section
+from protometry.evaluation.tables.paper_rows import PaperRow, Section
 from protometry.evaluation.tables.records import Cell
 from protometry.explanations.charts import BLUE, DPI, GREY, styled
 from protometry.metrics.page import arrow
@@ -51,11 +51,11 @@ def draw(table: PaperTable, sections: Sequence[Section]) -> Figure:
     return _bars(table.columns, filled)
 
 
-def _own(rows: Sequence[Row]) -> bool:
+def _own(rows: Sequence[PaperRow]) -> bool:
     return any(not row.is_published for row in rows)
 
 
-def _name(row: Row) -> str:
+def _name(row: PaperRow) -> str:
     return f"{', '.join(filter(None, [row.model, row.words]))} ({row.source})"
 
 
@@ -102,7 +102,7 @@ def _bars(columns: Sequence[Column], sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def _bar_panel(axes: Axes, rows: Sequence[Row], column: Column, dataset: str, named: bool) -> None:
+def _bar_panel(axes: Axes, rows: Sequence[PaperRow], column: Column, dataset: str, named: bool) -> None:
     cells = [row.cells.get(column.heading) for row in rows]
     numbers, heights = np.array([_numbers(cell, column) for cell in cells]), np.arange(len(rows))
     axes.barh(heights, numbers[:, 0], color=[GREY if row.is_published else BLUE for row in rows], height=0.7)

@@ -58,7 +58,7 @@ class Protocol(Record):
     data: dict[str, Any] | None = None
 
 
-class Training(Record):
+class TrainingRecord(Record):
     """What decided the weights; of released ones only the model is known."""
 
     model: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class Training(Record):
     projected: bool | None = None
 
     @model_validator(mode="after")
-    def _says_where_it_was_cut_short(self) -> Training:
+    def _says_where_it_was_cut_short(self) -> TrainingRecord:
         lacking = {"phases", "epochs", "phase", "projected"} - self.model_fields_set
         if self.complete is False and lacking:
             raise ValueError(f"the schedule of `training`, which is not complete, lacks {', '.join(sorted(lacking))}")
@@ -138,7 +138,7 @@ class MetricsFile(EvaluationRecord):
     schema_: Annotated[int, Field(alias="schema", ge=SCHEMA, le=SCHEMA)]
     suite: list[str] = Field(default_factory=list)
     protocol: Protocol
-    training: Training
+    training: TrainingRecord
     other_data: OtherData | None
     timing: Timing
 

@@ -26,7 +26,7 @@ _ITEMS = {"concept": ("concepts", 112), "class": ("classes", 200)}  # file of th
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A row of a table.
 
     Args:
@@ -47,10 +47,10 @@ class Row:
     is_published: bool = False
 
 
-Section = tuple[str, list[Row]]  # data set, and its rows
+Section = tuple[str, list[PaperRow]]  # data set, and its rows
 
 
-def published_rows(table: PaperTable) -> list[Row]:
+def published_rows(table: PaperTable) -> list[PaperRow]:
     """What the paper printed, by data set, model and row."""
     records, rows = table.records, []
     for dataset, model in dict.fromkeys((record.dataset, record.model) for record in records):
@@ -62,7 +62,7 @@ def published_rows(table: PaperTable) -> list[Row]:
             cells = {heading: quoted(record) for heading, record in numbers.items() if record is not None}
             if cells:
                 rows.append(
-                    Row(
+                    PaperRow(
                         dataset=dataset,
                         model=label,
                         nearest=model,
@@ -75,7 +75,7 @@ def published_rows(table: PaperTable) -> list[Row]:
     return rows
 
 
-def own_rows(table: PaperTable, group: Group) -> list[Row]:
+def own_rows(table: PaperTable, group: Group) -> list[PaperRow]:
     """The same of runs that are averaged.
 
     Returns:
@@ -91,7 +91,7 @@ def own_rows(table: PaperTable, group: Group) -> list[Row]:
     for words, ending in table.rows.items():
         cells = {each.heading: _cell(table, group, nearest, each.key + ending) for each in table.columns}
         rows.append(
-            Row(dataset=first.dataset, model=label, nearest=nearest, words=words, source=group.name, cells=cells)
+            PaperRow(dataset=first.dataset, model=label, nearest=nearest, words=words, source=group.name, cells=cells)
         )
     return rows
 
@@ -179,7 +179,7 @@ def sections_of(table: PaperTable, paths: Sequence[str | Path], across: Sequence
     return _by_dataset(table, own)
 
 
-def _by_dataset(table: PaperTable, own: Sequence[Row]) -> list[Section]:
+def _by_dataset(table: PaperTable, own: Sequence[PaperRow]) -> list[Section]:
     if not any(cell.reason != NOT_MEASURED for row in own for cell in row.cells.values()):
         keys = list(dict.fromkeys(cell.key for row in own for cell in row.cells.values()))
         listed = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
@@ -194,7 +194,7 @@ def _by_dataset(table: PaperTable, own: Sequence[Row]) -> list[Section]:
     return [(dataset, list(_in_order(dataset, quoted, own))) for dataset in datasets if dataset]
 
 
-def _in_order(dataset: str, quoted: Sequence[Row], own: Sequence[Row]) -> Iterator[Row]:
+def _in_order(dataset: str, quoted: Sequence[PaperRow], own: Sequence[PaperRow]) -> Iterator[PaperRow]:
     here = [row for row in own if row.dataset in (dataset, None)]
     above = [row for row in quoted if row.dataset == dataset]
     for row in above:
@@ -204,7 +204,7 @@ def _in_order(dataset: str, quoted: Sequence[Row], own: Sequence[Row]) -> Iterat
     yield from (row for row in here if row.dataset and (row.nearest, row.words) not in placed)
 
 
-def ranks(table: PaperTable, rows: Sequence[Row]) -> dict[tuple[int, str], int]:
+def ranks(table: PaperTable, rows: Sequence[PaperRow]) -> dict[tuple[int, str], int]:
     """How many rows are better, among rows with the same words that are all published or all of runs.
 
     Values are compared as :func:`.number` prints them, so that what looks equal is equal.

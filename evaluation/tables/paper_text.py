@@ -8,7 +8,7 @@ from typing import Any
 
 from protometry.evaluation.published.columns import explained
 from protometry.evaluation.published.paper_tables import Column, PaperTable
-from protometry.evaluation.tables.paper_rows import Row, Section, ranks
+from protometry.evaluation.tables.paper_rows import PaperRow, Section, ranks
 from protometry.evaluation.tables.records import Cell, in_brackets, printed
 from protometry.evaluation.tables.renderers import Table, rendered
 from protometry.metrics.page import arrow
@@ -84,7 +84,7 @@ def _text(cell: Cell | None, column: Column, spread: bool, stated: Sequence[str]
     return printed(alone, column.unit) + in_brackets([mark for mark in cell.marks if mark not in stated])
 
 
-def _count(row: Row) -> str:
+def _count(row: PaperRow) -> str:
     """How many runs, folds, seeds or participants a row's numbers are of."""
     return "–".join(str(n) for n in sorted({cell.n for cell in row.cells.values() if cell.n})) or EMPTY
 
@@ -112,7 +112,7 @@ def _notes(sections: Sequence[Section], spread: bool, is_ranked: bool) -> list[s
     return notes + explained([replace(match, differences=()) for *_, match in matched])
 
 
-def _where(notes: Sequence[tuple[str, Row, str]]) -> list[str]:
+def _where(notes: Sequence[tuple[str, PaperRow, str]]) -> list[str]:
     """Lines on rows, each with the columns and the runs that it holds for."""
     headings: dict[tuple[str, str], list[str]] = {}
     for text, row, heading in notes:

@@ -33,7 +33,7 @@ _SCALAR_BOUNDS = (-2.118, 2.640)  # the darkest red and the brightest blue, norm
 
 
 @dataclass(eq=False)
-class Node:
+class Operation:
     """One operation on a tensor that depends on the images.
 
     Args:
@@ -42,7 +42,7 @@ class Node:
     """
 
     operation: str
-    inputs: tuple[Node, ...] = ()
+    inputs: tuple[Operation, ...] = ()
     rule: Rule | None = None
     non_negative: bool = False
     bounds: Tensor | None = None
@@ -61,7 +61,7 @@ class Context:
         output: what it returned.
     """
 
-    node: Node
+    node: Operation
     run: Callable[..., Any]
     sources: list[Tensor]
     output: Tensor

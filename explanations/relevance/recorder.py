@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from protometry.explanations.relevance.operations import HANDLERS, Bounds, Context, Node
+from protometry.explanations.relevance.operations import HANDLERS, Bounds, Context, Operation
 from protometry.explanations.relevance.tape import Tape
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 
@@ -73,7 +73,7 @@ class _Recorder(PlacedMode):
     def __init__(self, images: Tensor, scheme: Bounds) -> None:
         super().__init__()
         extremes = torch.arange(2.0, device=images.device).view(2, 1, 1, 1)
-        root = Node("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
+        root = Operation("images", non_negative=True, bounds=extremes.expand(2, images.shape[1], 1, 1))
         self.order = [root]
         self.of = WeakTensorKeyDictionary({images: root})
         self.scheme: Bounds = scheme
@@ -101,13 +101,13 @@ class _Recorder(PlacedMode):
         self._refuse_overwritten(name, sources)
         if in_place:
             self._overwritten[args[0]] = True
-        node = self._note(Node(name, tuple(self.of[tensor] for tensor in sources), place=self.place), output)
+        node = self._note(Operation(name, tuple(self.of[tensor] for tensor in sources), place=self.place), output)
         if isinstance(output, Tensor) and not same and name in HANDLERS:
             context = Context(node, func, sources, output, winners, self.scheme)
             node.rule = HANDLERS[name](context, *args, **options)
         return output
 
-    def _note(self, node: Node, output: Any) -> Node:
+    def _note(self, node: Operation, output: Any) -> Operation:
         for source in node.inputs:
             source.readers += 1
         for tensor in tensors_in((output,)):
@@ -146,5 +146,5 @@ def record(
     with recorder.places(module) if places else nullcontext(), torch.no_grad(), uncompiled, recorder:
         output = model(images)
     latent = output.latent
-    last: Node | None = recorder.of[latent] if latent is not None and latent in recorder.of else None
+    last: Operation | None = recorder.of[latent] if latent is not None and latent in recorder.of else None
     return output, None if last is None else Tape(module, images, scheme, recorder.order, last)

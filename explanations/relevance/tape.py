@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, ref
 from torch import Tensor, nn
 
 from protometry.explanations.relevance.convolution_rules import Filters, Scale, Weighted
-from protometry.explanations.relevance.operations import Bounds, Node
+from protometry.explanations.relevance.operations import Bounds, Operation
 from protometry.explanations.relevance.rules import Branching, settle
 from protometry.explanations.relevance.window import Window, narrowed
 
@@ -60,7 +60,9 @@ def _state(model: nn.Module) -> _State:
 class Tape:
     """The operations between the images of one batch and the latent, each with its rule."""
 
-    def __init__(self, model: nn.Module, images: Tensor, scheme: Bounds, nodes: list[Node], latent: Node) -> None:
+    def __init__(
+        self, model: nn.Module, images: Tensor, scheme: Bounds, nodes: list[Operation], latent: Operation
+    ) -> None:
         self.images, self.scheme, self.latent = images, scheme, latent
         self._model, self._state = ref(model), _state(model)
         self._root = nodes[0]
@@ -71,7 +73,7 @@ class Tape:
         self.nodes = [node for node in nodes[1:] if node in wanted]
         self._fold()
 
-    def _sources(self, node: Node) -> tuple[Node, ...]:
+    def _sources(self, node: Operation) -> tuple[Operation, ...]:
         """Where relevance goes; from a layer that sees pixels, directly to them."""
         sees_pixels = isinstance(node.rule, Weighted) and node.rule.bounds is not None
         return (self._root,) if sees_pixels else node.inputs
@@ -85,7 +87,7 @@ class Tape:
                 node.rule.filters = self._state.filters_of(weight, scale)
 
     @property
-    def obstacle(self) -> Node | None:
+    def obstacle(self) -> Operation | None:
         """The first operation that relevance cannot pass."""
         return next((node for node in self.nodes if node.rule is None), None)
 
@@ -107,7 +109,7 @@ class Tape:
             sum of |R| of these outputs.
         """
         first = None if cells is None else Window.of_cells(cells, (start.shape[2], start.shape[3]))
-        waiting: dict[Node, tuple[Tensor, Window | None]] = {
+        waiting: dict[Operation, tuple[Tensor, Window | None]] = {
             self.latent: (start if first is None else first.take(start), first)
         }
         bypass = []
@@ -125,10 +127,10 @@ class Tape:
         pixels, window = waiting[self._root]
         return (pixels if window is None else window.put(pixels)).sum(1), bypass
 
-    def _steps(self, first: Window | None) -> list[tuple[Node, Any, Sequence[Window | None]]]:
+    def _steps(self, first: Window | None) -> list[tuple[Operation, Any, Sequence[Window | None]]]:
         """Every operation on the way back, with the rule within its window and the windows of what it reads."""
-        windows: dict[Node, Window | None] = {self.latent: first}
-        steps: list[tuple[Node, Any, Sequence[Window | None]]] = []
+        windows: dict[Operation, Window | None] = {self.latent: first}
+        steps: list[tuple[Operation, Any, Sequence[Window | None]]] = []
         for node in reversed(self.nodes):
             window, sources = windows.pop(node), self._sources(node)
             cut = None if window is None else narrowed(node.rule, window)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from protometry.lightning_modules.bases.interpretable import InterpretableModule, LossTerm, Task
 from protometry.lightning_modules.contract import ModelOutput
-from protometry.lightning_modules.heads.sparse_head import Problem, fit_sparse_head
+from protometry.lightning_modules.heads.sparse_head import HeadProblem, fit_sparse_head
 from protometry.lightning_modules.phases import Phase, PhasePlan
 
 CONVERGED = 1e-4  # largest violation of the head's optimality conditions
@@ -108,7 +108,7 @@ class ProjectedConcepts(InterpretableModule):
         scores = torch.cat(
             [F.linear(rows.to(weight), weight, bias) for rows in embeddings.chunk(1 + len(embeddings) // _BLOCK)]
         )
-        problem = Problem(scores, targets, self.num_classes, self.penalty, self.l1_ratio)
+        problem = HeadProblem(scores, targets, self.num_classes, self.penalty, self.l1_ratio)
         solved = fit_sparse_head(problem)
         if not solved.violation <= CONVERGED:
             rank_zero_warn(

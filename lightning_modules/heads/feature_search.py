@@ -28,7 +28,7 @@ EMPTY = -4.0  # the fit of an empty slot, below any fit
 
 
 @dataclass(frozen=True)
-class Problem:
+class SelectionProblem:
     """max (1000 / (k·K)) Σ_c Σ_{u of c} A[u, c] - Σ_{redundant pairs in S} P[u, v] + Σ_{u in S} b[u], rows different.
 
     Args:
@@ -65,7 +65,7 @@ def permutations(count: int, number: int, seed: int) -> list[Tensor]:
     return [torch.randperm(count, generator=generator) for _ in range(number)]
 
 
-def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, float, int, int]:
+def search(problem: SelectionProblem, independent: Tensor, seed: int) -> tuple[Tensor, float, int, int]:
     """The best members found from several starts.
 
     Returns:
@@ -83,7 +83,7 @@ def search(problem: Problem, independent: Tensor, seed: int) -> tuple[Tensor, fl
     return best, value, sum(abs(bound - origin) < 1e-6 for _, bound, _ in optima), swaps
 
 
-def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Tensor]:
+def starting_points(problem: SelectionProblem, independent: Tensor, seed: int) -> list[Tensor]:
     """Members ``(n,)`` to start from: greedy, not redundant (``independent``), the best by themselves, and random."""
     number = max(RANDOM_STARTS[0], min(WORK // problem.fit.numel(), RANDOM_STARTS[1]))
     ranked = (problem.fit.clamp_min(0).sum(1) + problem.bonus).argsort(descending=True, stable=True)
@@ -91,7 +91,7 @@ def starting_points(problem: Problem, independent: Tensor, seed: int) -> list[Te
     return [_greedy(problem), independent, ranked[: problem.size], *drawn]
 
 
-def _greedy(problem: Problem) -> Tensor:
+def _greedy(problem: SelectionProblem) -> Tensor:
     """Members added one by one, each with the largest gain given the earlier ones."""
     best = torch.full_like(problem.fit[: problem.per_class], EMPTY * 1000 / problem.fit.shape[1])
     worth, members = problem.bonus.clone(), []
@@ -105,7 +105,7 @@ def _greedy(problem: Problem) -> Tensor:
     return torch.tensor(members)
 
 
-def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int]:
+def local_optimum(problem: SelectionProblem, members: Tensor) -> tuple[Tensor, float, int]:
     """A local optimum of the bound: no exchange of one member, or of two of the weakest, improves it.
 
     Returns:
@@ -125,7 +125,9 @@ def local_optimum(problem: Problem, members: Tensor) -> tuple[Tensor, float, int
             return members, problem.bound(members), swaps
 
 
-def _best_by_value(problem: Problem, members: Tensor, known: dict[frozenset[int], float]) -> tuple[Tensor, float, int]:
+def _best_by_value(
+    problem: SelectionProblem, members: Tensor, known: dict[frozenset[int], float]
+) -> tuple[Tensor, float, int]:
     """A local optimum of the value: no exchange of one or two members with the largest bounds improves it.
 
     Returns:
@@ -157,7 +159,7 @@ def _largest(worth: Tensor, least: float) -> Iterator[tuple[Tensor, int]]:
         yield flat // worth.shape[1], int(flat % worth.shape[1])
 
 
-def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
+def _climb(problem: SelectionProblem, members: Tensor) -> tuple[Tensor, int]:
     """The best exchange of one member, repeated until none helps; also the number of exchanges."""
     for swaps in itertools.count():
         worth = _single_swaps(problem, members)
@@ -168,13 +170,13 @@ def _climb(problem: Problem, members: Tensor) -> tuple[Tensor, int]:
     raise AssertionError("every exchange raises the value")
 
 
-def _restricted(problem: Problem, features: Tensor) -> Problem:
+def _restricted(problem: SelectionProblem, features: Tensor) -> SelectionProblem:
     """The problem with some of its features only."""
     penalty = problem.penalty[features][:, features]
     return replace(problem, fit=problem.fit[features], penalty=penalty, bonus=problem.bonus[features])
 
 
-def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
+def _single_swaps(problem: SelectionProblem, members: Tensor) -> Tensor:
     """``(n, F)`` the gain of exchanging a member for a feature; -inf if the feature is a member.
 
     With t and t' the k-th and the next fit of a class within S, a class that does not use the member gains
@@ -196,7 +198,7 @@ def _single_swaps(problem: Problem, members: Tensor) -> Tensor:
     return worth
 
 
-def _paired_swaps(problem: Problem, members: Tensor, worth: Tensor, least: float) -> Iterator[Tensor]:
+def _paired_swaps(problem: SelectionProblem, members: Tensor, worth: Tensor, least: float) -> Iterator[Tensor]:
     """Members after each of the exchanges of two for two that raise the bound by more than ``least``, the best first.
 
     Exact among the ``PAIRED`` members with the smallest loss and the other features with the largest gain.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protometry.lightning_modules.heads.feature_assignment import assign
 from protometry.lightning_modules.heads.feature_constants import TINY, FeatureConstants
-from protometry.lightning_modules.heads.feature_search import Problem, permutations, search
+from protometry.lightning_modules.heads.feature_search import SelectionProblem, permutations, search
 
 ORDERS = 8  # of the heuristic for independent sets
 
@@ -90,7 +90,9 @@ def find_selection(
     return Selection(members, assignment, value, threshold, starts, swaps, moved)
 
 
-def make_problem(constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool) -> Problem:
+def make_problem(
+    constants: FeatureConstants, threshold: float, size: int, per_class: int, signed: bool
+) -> SelectionProblem:
     """The problem whose redundant pairs have at least ``threshold``, with P = (R - least) / (largest - least).
 
     The least and the largest are taken over all R above 0.
@@ -100,7 +102,7 @@ def make_problem(constants: FeatureConstants, threshold: float, size: int, per_c
     least = redundancy.where(redundancy > 0, torch.inf).min()  # infinity if there is none
     penalty = (redundancy - least) / (redundancy.max() - least).clamp_min(TINY)
     penalty = penalty.where((redundancy > 0) & (redundancy >= threshold), 0.0)
-    return Problem(fit * (1000 / (per_class * fit.shape[1])), penalty, constants.locality, size, per_class)
+    return SelectionProblem(fit * (1000 / (per_class * fit.shape[1])), penalty, constants.locality, size, per_class)
 
 
 # -- redundancy ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from protometry.lightning_modules.contract import UnitTable
 from protometry.lightning_modules.heads.sparse_head import (
-    Problem,
+    HeadProblem,
     SparseHead,
     Terms,
     fit_sparse_head,
@@ -35,7 +35,7 @@ class _Judged:
     """Images on which heads are judged; those of a fold have a problem of their own, posed on all other images."""
 
     images: Images
-    problem: Problem | None = None
+    problem: HeadProblem | None = None
     head: SparseHead | None = None
 
     def solve(self, penalty: float, head: SparseHead) -> SparseHead:
@@ -93,7 +93,7 @@ class LinearHead:
         scores = training[0].to(active.device)[:, active]
         _refuse_alike(scores)
         targets, terms = self._targets(training[1].to(active.device)), self._terms(active, spec)
-        problem = Problem(scores, targets, self.num_classes, 1.0, spec.l1_ratio, terms)
+        problem = HeadProblem(scores, targets, self.num_classes, 1.0, spec.l1_ratio, terms)
         judged: list[_Judged] = []
         if spec.penalty == "auto":
             judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
@@ -159,7 +159,7 @@ class LinearHead:
         for fold in range(FOLDS):
             held = order % FOLDS == fold
             if held.any() and not held.all():
-                problem = Problem(scores[~held], targets[~held], self.num_classes, 1.0, spec.l1_ratio, terms)
+                problem = HeadProblem(scores[~held], targets[~held], self.num_classes, 1.0, spec.l1_ratio, terms)
                 folds.append(_Judged((scores[held], labels[held]), problem))
         return folds
 
@@ -200,13 +200,13 @@ def _refuse_alike(scores: Tensor) -> None:
         )
 
 
-def _halvings(problem: Problem) -> list[float]:
+def _halvings(problem: HeadProblem) -> list[float]:
     """Penalties below the smallest one for which all weights are 0."""
     largest = problem.largest_penalty()
     return [largest / 2**step for step in range(1, HALVINGS + 1)]
 
 
-def _row(penalty: float, problem: Problem, head: SparseHead, promised: float) -> dict[str, float]:
+def _row(penalty: float, problem: HeadProblem, head: SparseHead, promised: float) -> dict[str, float]:
     return {
         "penalty": penalty,
         "objective": problem.objective(head.weight, head.bias),

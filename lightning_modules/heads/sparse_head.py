@@ -28,7 +28,7 @@ class SparseHead:
     Args:
         weight: ``(K, U)`` float64.
         bias: ``(K,)`` float64.
-        violation: the largest violation of the optimality conditions, see :meth:`Problem.violation`.
+        violation: the largest violation of the optimality conditions, see :meth:`HeadProblem.violation`.
     """
 
     weight: Tensor
@@ -55,7 +55,7 @@ class Terms:
     sigmoid: bool = False
 
 
-class Problem:
+class HeadProblem:
     """Mean cross-entropy + λ Σ_ku h_ku (α|W_ku| + (1 - α)/2 W_ku²) of the head W s + b.
 
     Args:
@@ -95,7 +95,7 @@ class Problem:
         self.l1_ratio = l1_ratio
         self.l1, self.l2 = penalty * l1_ratio, penalty * (1 - l1_ratio)
 
-    def at(self, penalty: float) -> Problem:
+    def at(self, penalty: float) -> HeadProblem:
         """The same problem with another penalty."""
         other = copy(self)
         other.l1, other.l2 = penalty * self.l1_ratio, penalty * (1 - self.l1_ratio)
@@ -108,7 +108,7 @@ class Problem:
         pull = -slope if self.terms.nonnegative else slope.abs()
         return (pull / (self.l1_ratio * self.penalty_factor)).masked_fill(self.fixed, 0.0).max().item()
 
-    def within(self, units: Tensor, free: Tensor) -> Problem:
+    def within(self, units: Tensor, free: Tensor) -> HeadProblem:
         """The problem in the weights ``free``, ``(K, U)`` bool, of units ``(m,)`` or, class by class, ``(K, m)``."""
         part, listed = copy(self), units.expand(self.shape[0], -1)
         part.read, part.penalty_factor = self.scores.T[units], self.penalty_factor.gather(1, listed)
@@ -219,7 +219,7 @@ def _sigmoid_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit_sparse_head(
-    problem: Problem, tolerance: float = 1e-6, most: int = 15_000, start: SparseHead | None = None
+    problem: HeadProblem, tolerance: float = 1e-6, most: int = 15_000, start: SparseHead | None = None
 ) -> SparseHead:
     """The solution of the problem, by L-BFGS-B on working sets.
 
@@ -257,7 +257,7 @@ def fit_sparse_head(
     return SparseHead(weight, bias, violation, passes)
 
 
-def _working_set(problem: Problem, weight: Tensor, excess: Tensor) -> tuple[Problem, Tensor]:
+def _working_set(problem: HeadProblem, weight: Tensor, excess: Tensor) -> tuple[HeadProblem, Tensor]:
     """The problem in the weights that are not 0 and the worst violators, and their units, ``(K, m)``."""
     classes, units = problem.shape
     used = weight != 0
@@ -272,7 +272,7 @@ def _working_set(problem: Problem, weight: Tensor, excess: Tensor) -> tuple[Prob
 
 
 def _solve(
-    problem: Problem, weight: Tensor, bias: Tensor, slope: Tensor, tolerance: float, most: int
+    problem: HeadProblem, weight: Tensor, bias: Tensor, slope: Tensor, tolerance: float, most: int
 ) -> tuple[Tensor, Tensor, int]:
     """Weights, bias and number of passes.
 

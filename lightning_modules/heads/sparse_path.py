@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from protometry.lightning_modules.heads.sparse_head import Problem, SparseHead, fit_sparse_head
+from protometry.lightning_modules.heads.sparse_head import HeadProblem, SparseHead, fit_sparse_head
 
 _STEPS, _STEP = 48, 2**0.25  # of the penalty, down to 1/4096 of that at which all weights are 0
 _VIOLATION = 0.01  # of the optimality conditions, of the penalty
@@ -38,7 +38,7 @@ def heads_with_weights(scores: Tensor, labels: Tensor, num_classes: int, sizes: 
         >>> (weight[0] != 0).tolist()
         [[True, False], [True, False]]
     """
-    problem = Problem(scores, labels, num_classes, penalty=1.0)
+    problem = HeadProblem(scores, labels, num_classes, penalty=1.0)
     largest = problem.largest_penalty()
     if largest == 0:
         shape = len(sizes), num_classes, scores.shape[1]

@@ -15,12 +15,12 @@ import numpy as np
 from pydantic_core import to_json
 
 from protometry.run_folder.atomic import write_atomic
-from protometry.studies.analysis.automatic import LOCALISATION, Columns, metric_results, read_metrics
+from protometry.studies.analysis.automatic import LOCALISATION, Columns, metric_results, read_automatic
 from protometry.studies.analysis.graded import Person, grade
 from protometry.studies.analysis.names import figure, unit_of
 from protometry.studies.analysis.results import (
-    Result,
     Results,
+    StudyResult,
     accuracy_results,
     belief_results,
     confidence_results,
@@ -71,7 +71,7 @@ def analyse(
     bundle = load_bundle(folder)
     out = out or folder / RESULTS
     _check_folder(out)
-    columns = read_metrics(bundle, images or {}, metrics.split(","))
+    columns = read_automatic(bundle, images or {}, metrics.split(","))
     database = database or folder / "answers.sqlite"
     digest, people, visits = read_database(database)
     if digest != bundle.hash:
@@ -168,7 +168,7 @@ def results_of(bundle: Bundle, people: list[Person], columns: dict[str, Columns]
     return results
 
 
-def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, Result]:
+def _arm_results(bundle: Bundle, arm: Arm, people: list[Person]) -> dict[str, StudyResult]:
     study, task = bundle.study, bundle.tasks[arm.id]
     results = accuracy_results(study.task, task, people)
     if task.scale == "belief":

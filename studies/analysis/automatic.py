@@ -11,7 +11,7 @@ import numpy as np
 
 from protometry.run_folder.command_line.messages import counted
 from protometry.studies.analysis.graded import Person
-from protometry.studies.analysis.results import Result, flat
+from protometry.studies.analysis.results import StudyResult, flat
 from protometry.studies.bundle import Bundle
 from protometry.studies.statistics.agreement import crossed_spearman
 from protometry.studies.statistics.crossed import FEWEST
@@ -21,7 +21,7 @@ LOCALISATION = "localisation/pointing_game,localisation/energy,localisation/iou"
 Columns = dict[str, dict[str, float]]  # metric -> image -> value, NaN where undefined
 
 
-def read_metrics(bundle: Bundle, files: Mapping[str, Path], metrics: Sequence[str]) -> dict[str, Columns]:
+def read_automatic(bundle: Bundle, files: Mapping[str, Path], metrics: Sequence[str]) -> dict[str, Columns]:
     """The values of the images of a study, by arm.
 
     Args:
@@ -63,7 +63,7 @@ def _read(bundle: Bundle, arm: Arm, file: Path, metrics: Sequence[str]) -> Colum
                            strict=True)) for name in metrics}  # fmt: skip
 
 
-def metric_results(people: list[Person], columns: Columns) -> dict[str, Result]:
+def metric_results(people: list[Person], columns: Columns) -> dict[str, StudyResult]:
     """Rank correlations of the answers to images with metrics of the same images.
 
     Source: Kim et al. (2022), section 5.3, who find none for pointing game, energy and IoU of Grad-CAM; what they
@@ -97,7 +97,7 @@ def metric_results(people: list[Person], columns: Columns) -> dict[str, Result]:
             if few:
                 interval = (math.nan, math.nan)
             reason = few[0] if few else alike
-            results[f"study/{name}_vs_{metric}"] = Result(
+            results[f"study/{name}_vs_{metric}"] = StudyResult(
                 value, n=len(np.unique(person)), interval=interval, details=details, reason=reason
             )
     return results

@@ -9,7 +9,7 @@ from typing import Any
 from protometry.evaluation.published.columns import Match
 from protometry.evaluation.published.numbers import Published, published
 from protometry.evaluation.published.paper_tables import PaperTable
-from protometry.evaluation.tables.paper_rows import Row
+from protometry.evaluation.tables.paper_rows import PaperRow
 from protometry.evaluation.tables.records import Cell
 from protometry.studies.bundle import load_bundle
 from protometry.studies.study import Arm, Study
@@ -56,7 +56,7 @@ def published_for(study: Study, arm: Arm) -> dict[str, list[Published]]:
     return by_key
 
 
-def rows_of(folder: Path, table: PaperTable) -> list[Row]:
+def rows_of(folder: Path, table: PaperTable) -> list[PaperRow]:
     """The rows of a study in a table of HIVE: its results after the declared exclusions, by arm.
 
     Raises:
@@ -82,7 +82,7 @@ def rows_of(folder: Path, table: PaperTable) -> list[Row]:
     return rows
 
 
-def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) -> list[Row]:
+def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) -> list[PaperRow]:
     results, simulated = summary["results"]["kept"][arm.id], summary["participants"]["simulated"]
     quoted = {
         (record.model, record.metric_key): (key, record)
@@ -98,7 +98,7 @@ def _rows(study: Study, arm: Arm, table: PaperTable, summary: dict[str, Any]) ->
             cells = {heading: _cell(results[pair[0]], *pair) for heading, pair in keys.items() if pair is not None}
             if cells:
                 own = arm.origin["model"]
-                rows.append(Row(dataset=None, model=own, nearest=model, words=words, source=source, cells=cells))
+                rows.append(PaperRow(dataset=None, model=own, nearest=model, words=words, source=source, cells=cells))
     return rows
 
 

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass
-class Result:
+class StudyResult:
     """One figure.
 
     Attributes:
@@ -47,16 +47,16 @@ class Result:
     reason: str = ""
 
 
-Results = dict[str, dict[str, Result]]  # by arm, or pair of arms, then by key
+Results = dict[str, dict[str, StudyResult]]  # by arm, or pair of arms, then by key
 
 
-def mean_result(values: list[float], reason: str = "nobody answered") -> Result:
+def mean_result(values: list[float], reason: str = "nobody answered") -> StudyResult:
     """Mean over participants."""
     summary = Summary.of(np.array(values, dtype=np.float64))
-    return Result(summary.mean, summary.sd, summary.n, summary.interval(), {}, "" if values else reason)
+    return StudyResult(summary.mean, summary.sd, summary.n, summary.interval(), {}, "" if values else reason)
 
 
-def item_mean(cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]) -> tuple[Result, Estimate]:
+def item_mean(cells: list[list[ItemAnswer]], values: Sequence[Sequence[float]]) -> tuple[StudyResult, Estimate]:
     """Mean over participants of their mean over photos, with the interval over people and images."""
     cells, values = [cell for cell in cells if cell], [one for one in values if len(one)]
     result = mean_result([_mean(one) for one in values])
@@ -71,7 +71,7 @@ def default_test(details: dict[str, Any]) -> dict[str, Any] | None:
     return next((details[name] for name in ("clustered", "paired") if name in details), None)
 
 
-def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[str, Result]:
+def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[str, StudyResult]:
     """Accuracy and confidence, on right and on wrong predictions and on both.
 
     Returns:
@@ -88,7 +88,7 @@ def accuracy_results(name: TaskName, task: Task, people: list[Person]) -> dict[s
     return results
 
 
-def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> Result:
+def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: float) -> StudyResult:
     """Mean accuracy over participants, tested against chance."""
     result, mean = item_mean(cells, right)
     summary = Summary(result.value, result.sd, result.n)
@@ -107,7 +107,7 @@ def accuracy(cells: list[list[ItemAnswer]], right: list[list[bool]], chance: flo
     return result
 
 
-def difference(first: list[Person], second: list[Person], margin: float, same: bool) -> Result:
+def difference(first: list[Person], second: list[Person], margin: float, same: bool) -> StudyResult:
     """Difference of the accuracies of two arms, its interval and tests over people and images, and equivalence.
 
     Of arms that the same people see, those who saw both are compared.
@@ -130,7 +130,9 @@ def difference(first: list[Person], second: list[Person], margin: float, same: b
         details: dict[str, Any] = {"paired": summary.against(0).test(), "d": summary.effect(0)}
     else:
         one, other = (Summary.of(some) for some in means)
-        result = Result(one.mean - other.mean, n=one.n + other.n, reason="" if one.n and other.n else "nobody answered")
+        result = StudyResult(
+            one.mean - other.mean, n=one.n + other.n, reason="" if one.n and other.n else "nobody answered"
+        )
         details = {"welch": between(one, other).test(), "pooled": between(one, other, pooled=True).test()}
         details["hedges_g"] = hedges_g(one, other)
     gap = estimate(right, people, images, sides) if all(arms) else Estimate(math.nan, reason="an arm has no answers")
@@ -151,7 +153,7 @@ def flat(
     return people, images, np.array([value for cell in values for value in cell], dtype=np.float64)
 
 
-def belief_results(people: list[Person]) -> dict[str, Result]:
+def belief_results(people: list[Person]) -> dict[str, StudyResult]:
     """Sensitivity and criterion of agreement, and over-belief: how often wrong predictions are believed."""
     wrong = [[one for one in person.items if not one.key.right] for person in people]
     cells = [person.items for person in people]
@@ -161,12 +163,14 @@ def belief_results(people: list[Person]) -> dict[str, Result]:
     reason = "" if math.isfinite(signal.d_prime) else "there are no answers to right or none to wrong predictions"
     return {
         "study/over_belief": item_mean(wrong, [[one.chosen is not None for one in cell] for cell in wrong])[0],
-        "study/d_prime": Result(signal.d_prime, n=len(people), interval=signal.d_prime_interval, reason=reason),
-        "study/criterion": Result(signal.criterion, n=len(people), interval=signal.criterion_interval, reason=reason),
+        "study/d_prime": StudyResult(signal.d_prime, n=len(people), interval=signal.d_prime_interval, reason=reason),
+        "study/criterion": StudyResult(
+            signal.criterion, n=len(people), interval=signal.criterion_interval, reason=reason
+        ),
     }
 
 
-def output_results(people: list[Person]) -> dict[str, Result]:
+def output_results(people: list[Person]) -> dict[str, StudyResult]:
     """Accuracy of what people took for the model's output."""
     results = {}
     for suffix, kind in (("correct", True), ("incorrect", False)):
@@ -178,7 +182,7 @@ def output_results(people: list[Person]) -> dict[str, Result]:
     return results
 
 
-def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
+def confidence_results(task: Task, people: list[Person]) -> dict[str, StudyResult]:
     """Whether people who are surer are right more often.
 
     The distance of a belief from the middle of its scale is the confidence in it: 1 or 2.
@@ -193,7 +197,7 @@ def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
     by_level = {str(int(level)): float(right[levels == level].mean()) for level in np.unique(levels)}
     values = {"gamma": gamma(levels, right), "brier": brier(levels, right, points, task.chance)}
     return {
-        f"study/confidence_{name}": Result(
+        f"study/confidence_{name}": StudyResult(
             value,
             n=len(people),
             details={"accuracy_by_level": by_level},
@@ -203,7 +207,7 @@ def confidence_results(task: Task, people: list[Person]) -> dict[str, Result]:
     }
 
 
-def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
+def rating_results(arm: Arm, people: list[Person]) -> dict[str, StudyResult]:
     """Self-rated understanding, the trade-off, experience and time."""
     results = {}
     for name in ("understanding.intro", "understanding.task", "understanding.results", "experience"):
@@ -225,7 +229,7 @@ def rating_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
     return results
 
 
-def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, Result]:
+def tradeoff_results(arm: Arm, people: list[Person]) -> dict[str, StudyResult]:
     """How much more accurate another model has to be for people to prefer it, by what is at stake.
 
     Values are shares of photos above the accuracy of the model; ``details.headroom`` divides them by ``1 - accuracy``,

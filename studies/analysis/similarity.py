@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from protometry.studies.analysis.graded import ItemAnswer, Person
-from protometry.studies.analysis.results import Result, accuracy, item_mean
+from protometry.studies.analysis.results import StudyResult, accuracy, item_mean
 from protometry.studies.statistics.agreement import krippendorff_alpha, similarity_correlation, spearman
 
 Rated = tuple[int, ItemAnswer, str, float]  # person, answer, row, rating
 
 
-def similarity_results(people: list[Person]) -> dict[str, Result]:
+def similarity_results(people: list[Person]) -> dict[str, StudyResult]:
     """Ratings of rows: against the scores of the model, against each other, and by the class that was chosen.
 
     Returns:
@@ -47,23 +47,23 @@ def similarity_results(people: list[Person]) -> dict[str, Result]:
     if np.isfinite(scores).all():
         correlated = similarity_correlation(ratings, person, index, scores, images)
         reason = "" if math.isfinite(correlated.value) else "fewer than three rows, or all ratings or scores alike"
-        results["study/similarity_spearman"] = Result(
+        results["study/similarity_spearman"] = StudyResult(
             correlated.value, n=correlated.n, interval=correlated.interval, details={"p": correlated.p}, reason=reason
         )
         results["study/similarity_rank_position"] = _rank_position(rated)
     return results | _by_class(rated)
 
 
-def _alpha(ratings: NDArray[np.float64], person: NDArray[np.int64], index: NDArray[np.int64], rows: int) -> Result:
+def _alpha(ratings: NDArray[np.float64], person: NDArray[np.int64], index: NDArray[np.int64], rows: int) -> StudyResult:
     people = np.unique(person, return_inverse=True)[1]
     table = np.full((people.max() + 1, rows), np.nan)
     table[people, index] = ratings
     value = krippendorff_alpha(table)
     reason = "" if math.isfinite(value) else "no row was rated by two people, or all ratings are alike"
-    return Result(value, n=len(table), reason=reason)
+    return StudyResult(value, n=len(table), reason=reason)
 
 
-def _rank_position(rated: list[Rated]) -> Result:
+def _rank_position(rated: list[Rated]) -> StudyResult:
     by_rank: dict[int, list[float]] = {}
     for _, one, row, rating in rated:
         option = next((option for option in one.item.options if row in {r.id for r in option.rows}), None)
@@ -75,10 +75,10 @@ def _rank_position(rated: list[Rated]) -> Result:
     means = {str(rank): float(np.mean(by_rank[rank])) for rank in order}
     details = {"p": p, "mean_rating_by_rank": means}
     reason = "" if math.isfinite(value) else "fewer than three ranks, or all mean ratings alike"
-    return Result(value, n=len(order), details=details, reason=reason)
+    return StudyResult(value, n=len(order), details=details, reason=reason)
 
 
-def _pairwise(people: list[Person]) -> dict[str, Result]:
+def _pairwise(people: list[Person]) -> dict[str, StudyResult]:
     """Accuracy of choosing the row with the higher score; pairs with equal scores are left out."""
     cells: list[list[ItemAnswer]] = []
     right: list[list[bool]] = []
@@ -96,7 +96,7 @@ def _pairwise(people: list[Person]) -> dict[str, Result]:
     return {"study/similarity_pairwise": accuracy(cells, right, 0.5)} if cells else {}
 
 
-def _clarity(people: list[Person]) -> dict[str, Result]:
+def _clarity(people: list[Person]) -> dict[str, StudyResult]:
     """Mean over participants of how clear units are."""
     given = [
         [(one, one.number(name)) for one in person.items for name in one.answers if name.startswith("clarity.")]
@@ -106,14 +106,14 @@ def _clarity(people: list[Person]) -> dict[str, Result]:
     return {"study/clarity": item_mean(cells, values)[0]} if any(given) else {}
 
 
-def _by_class(rated: list[Rated]) -> dict[str, Result]:
+def _by_class(rated: list[Rated]) -> dict[str, StudyResult]:
     """Mean rating of the rows of the class that was chosen, or believed, and of the others."""
     groups: dict[str, list[float]] = {"chosen": [], "rejected": []}
     for _, one, row, rating in rated:
         kept = any(option.id == one.chosen and row in {r.id for r in option.rows} for option in one.item.options)
         groups["chosen" if kept else "rejected"].append(rating)
     return {
-        f"study/similarity_rating_{name}": Result(float(np.mean(values)), n=len(values))
+        f"study/similarity_rating_{name}": StudyResult(float(np.mean(values)), n=len(values))
         for name, values in groups.items()
         if values
     }

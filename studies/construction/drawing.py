@@ -20,7 +20,7 @@ from protometry.explanations.views import crop, draw_box, fit, to_image
 from protometry.studies.bundle import media_name
 from protometry.studies.construction.method import StudiedModel
 from protometry.studies.questions import POINTS
-from protometry.studies.study import Item, ItemKey, Option, Row
+from protometry.studies.study import Item, ItemKey, Option, UnitShown
 
 LARGE, SMALL = 448, 224  # longer side of photos and maps, and of the pictures of units, in pixels
 
@@ -55,14 +55,14 @@ class Drawing:
         ids = self._options(index)
         labels = list(ids)
         options: list[Option] = []
-        decisions: list[Row] = []
+        decisions: list[UnitShown] = []
         leaves: list[int] = []
         scores: dict[str, float] = {}
         maps = self._maps(sample, labels) if explained.method.form == "heatmap" else None
         scale = None if maps is None else (0.0, scale_of(maps)[1])
         for rank, label in enumerate(labels):
             pictures: list[str] = []
-            rows: list[Row] = []
+            rows: list[UnitShown] = []
             if maps is not None:
                 pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[rank], scale)), LARGE))]
             elif explained.method.form == "tree":
@@ -120,7 +120,7 @@ class Drawing:
         pictures = ([photo, region, region, photo], [other, elsewhere, piece, source])
         names = [self.explained.id("r", f"catch {kind} {item.id}") for kind in ("same", "noise")]
         rows = [  # every picture in a file of its own: a repeated name would give these rows away
-            Row(name, [self._keep(picture, 89 - 4 * row - index) for index, picture in enumerate(some)])
+            UnitShown(name, [self._keep(picture, 89 - 4 * row - index) for index, picture in enumerate(some)])
             for row, (name, some) in enumerate(zip(names, pictures, strict=True))
         ]
         options = [*item.options]
@@ -147,7 +147,9 @@ class Drawing:
         maps = self.explained.explainer.attribute(self.explained.model, sample["image"][None], targets, sample_ids=keys)
         return maps[0].detach().nan_to_num().clamp(min=0)
 
-    def _path(self, sample: Any, index: int, scores: dict[str, float]) -> tuple[list[Row], list[Row], list[int]]:
+    def _path(
+        self, sample: Any, index: int, scores: dict[str, float]
+    ) -> tuple[list[UnitShown], list[UnitShown], list[int]]:
         """Nodes with the model's decisions, those that are left to the participant, and the classes these lead to.
 
         The scores of all are added.
@@ -157,13 +159,13 @@ class Drawing:
         steps, nodes, leaves = parts
         units = [node.unit for node in (*(step.node for step in steps), *nodes) if node.unit is not None]
         rows = [self._with_evidence(row, scores[row.id]) for row in self._rows(sample, index, units, "path", scores)]
-        decided: list[Row] = [
+        decided: list[UnitShown] = [
             replace(row, decision="present" if step.is_present else "absent")
             for row, step in zip(rows, steps, strict=False)
         ]
         return decided, rows[len(steps) :], leaves
 
-    def _rows(self, sample: Any, index: int, units: list[int], group: str, scores: dict[str, float]) -> list[Row]:
+    def _rows(self, sample: Any, index: int, units: list[int], group: str, scores: dict[str, float]) -> list[UnitShown]:
         """One row per unit in their order; their scores are added."""
         keys = sample["sample_key"].reshape(1)
         views = unit_views(
@@ -181,11 +183,11 @@ class Drawing:
             source = sources[unit].view
             pictures = [self._keep(picture) for picture in (view.photo, view.crop, source.crop, source.photo)]
             name = self.explained.id("r", f"{self.explained.outputs.sample_ids[index]} {group} unit {unit}")
-            rows.append(Row(name, pictures))
+            rows.append(UnitShown(name, pictures))
             scores[rows[-1].id] = float(self.explained.outputs.scores[index, unit])
         return rows
 
-    def _with_evidence(self, row: Row, score: float, unit: int = 0, label: int | None = None) -> Row:
+    def _with_evidence(self, row: UnitShown, score: float, unit: int = 0, label: int | None = None) -> UnitShown:
         """A row with what the model sees, where the arm shows it; the score alone in a tree."""
         if not self.explained.method.evidence:
             return row

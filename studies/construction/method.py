@@ -16,7 +16,7 @@ from protometry.evaluation.explained.scan import Scan, loaders, scan
 from protometry.explanations import Explainer, GradCAM, Random, choose_explainer
 from protometry.explanations.choice import description
 from protometry.explanations.decision import against_others
-from protometry.explanations.tree_path import Node, Step, grow, path
+from protometry.explanations.tree_path import TreeNode, TreeStep, grow, path
 from protometry.lightning_modules import load_model
 from protometry.lightning_modules.contract import DecidesByTree, InterpretableModel
 from protometry.run_folder.command_line.messages import counted
@@ -129,7 +129,7 @@ class StudiedModel:
             raise self.wrong(f"there are {len(self.names)} classes, but participants choose from {self.task.options}")
         self.kind: Literal["unit", "class"] = "unit" if self._is_of_units() else "class"
         self.explainer = self._explainer()
-        self.tree: Node | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
+        self.tree: TreeNode | None = grow(self.model) if isinstance(self.model, DecidesByTree) else None
         self.outputs: Scan = scan(self.model, self.data, "test")
         self.accuracy = 100 * self.outputs.correct.count(True) / len(self.outputs.sample_ids)
         if self.accuracy <= 100 / len(self.names):
@@ -197,7 +197,7 @@ class StudiedModel:
             )
         return sorted(free, key=lambda index: self.order(self.outputs.sample_ids[index]))[:number]
 
-    def path(self, index: int) -> tuple[list[Step], Node]:
+    def path(self, index: int) -> tuple[list[TreeStep], TreeNode]:
         """The path of a test image through the tree."""
         assert self.tree is not None  # looked at before
         return path(self.tree, self.outputs.scores[index])

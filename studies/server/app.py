@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protometry.studies.bundle import FILES, Bundle, bundle_hash
-from protometry.studies.flow import Status, Step, steps
+from protometry.studies.flow import Page, Status, steps
 from protometry.studies.participants import Participant
 from protometry.studies.questions import Form, read_answers
 from protometry.studies.server.forms import is_token, read_form, token_of
@@ -63,7 +63,7 @@ class Application:
             self._stamp = stamp
         return unchanged
 
-    def way(self, who: Participant) -> list[Step]:
+    def way(self, who: Participant) -> list[Page]:
         """All pages of a participant."""
         return self._way(tuple(who.arms), tuple(who.items), who.seed)
 

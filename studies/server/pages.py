@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from protometry.studies.bundle import Bundle
-from protometry.studies.flow import Step
+from protometry.studies.flow import Page
 from protometry.studies.questions import NO_SWITCH, Answers, letters
 from protometry.studies.study import Arm
 from protometry.studies.tasks import task_of
@@ -45,7 +45,7 @@ class Pages:
             "message.html", name=name, start=start, code=code, link=link, is_unpaid=is_unpaid, withdraw=withdraw
         )
 
-    def step(self, way: list[Step], index: int, tokens: tuple[str, str], *, note: str = "", **values: Any) -> str:
+    def step(self, way: list[Page], index: int, tokens: tuple[str, str], *, note: str = "", **values: Any) -> str:
         """The page of a step; ``values`` are answers ``given`` and ``earlier``, ``errors``, and ``read_only``."""
         step = way[index]
         page = step.page.split(".")[0]
@@ -71,7 +71,7 @@ class Pages:
             **values,
         )
 
-    def _result(self, way: list[Step], arm: Arm, earlier: Mapping[int, Answers]) -> str:
+    def _result(self, way: list[Page], arm: Arm, earlier: Mapping[int, Answers]) -> str:
         """How many items of an arm were answered correctly."""
         study, key = self.bundle.study, self.bundle.key.items
         task = task_of(study.task, arm.form)

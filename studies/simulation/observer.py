@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from protometry.studies.flow import Step, expected
+from protometry.studies.flow import Page, expected
 from protometry.studies.questions import Answer, Answers, Question
 from protometry.studies.study import ItemKey, Study
 from protometry.studies.tasks import task_of
@@ -13,7 +13,7 @@ from protometry.studies.tasks.task import Ability
 
 
 @dataclass(frozen=True)
-class Observer(Ability):
+class SimulatedParticipant(Ability):
     """A simulated participant.
 
     Policies: a ``guesser`` answers uniformly; a ``believer`` believes every prediction and takes the first option; an
@@ -44,7 +44,7 @@ class Observer(Ability):
         if not 0 <= self.lapse <= 1 or self.person_sd < 0 or self.noise_sd < 0:
             raise ValueError("Expected `lapse` in [0, 1], and `person_sd` and `noise_sd` of at least 0.")
 
-    def respond(self, study: Study, step: Step, key: ItemKey | None, seed: str) -> Answers:
+    def respond(self, study: Study, step: Page, key: ItemKey | None, seed: str) -> Answers:
         """Answers to a page, as a function of it and of the seed of the participant."""
         chance = random.Random(f"{seed} answers {step.arm.id} {step.page} {step.number}")
         if step.page == "consent":

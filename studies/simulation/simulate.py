@@ -7,13 +7,13 @@ from secrets import token_hex
 
 from protometry.studies.bundle import load_bundle
 from protometry.studies.participants import SIMULATED, Participant, steps_of
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.store import Store, open_store
 
-GUESSER = Observer()
+GUESSER = SimulatedParticipant()
 
 
-def simulate(folder: Path, database: Path, observer: Observer, number: int) -> int:
+def simulate(folder: Path, database: Path, observer: SimulatedParticipant, number: int) -> int:
     """Let simulated participants answer a whole study.
 
     Takes the arguments of :func:`command`.
@@ -36,7 +36,9 @@ def simulate(folder: Path, database: Path, observer: Observer, number: int) -> i
     return number
 
 
-def command(folder: Path, number: int = 50, observer: Observer = GUESSER, database: Path | None = None) -> str:
+def command(
+    folder: Path, number: int = 50, observer: SimulatedParticipant = GUESSER, database: Path | None = None
+) -> str:
     """Let simulated participants answer a whole study, and say where their answers are.
 
     Args:
@@ -49,7 +51,7 @@ def command(folder: Path, number: int = 50, observer: Observer = GUESSER, databa
     return f"{simulate(folder, file, observer, number)} took part; their answers are in {file}"
 
 
-def answer_all(store: Store, who: Participant, observer: Observer) -> None:
+def answer_all(store: Store, who: Participant, observer: SimulatedParticipant) -> None:
     """Answer page by page to the end, or to where the observer leaves."""
     study, key = store.bundle.study, store.bundle.key
     way = steps_of(study, who)

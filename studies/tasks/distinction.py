@@ -11,7 +11,7 @@ from protometry.studies.study import OPTIONS, TREE_LEAVES, Form, Item, ItemKey
 from protometry.studies.tasks.task import Ability, Task
 
 if TYPE_CHECKING:
-    from protometry.explanations.tree_path import Node, Step
+    from protometry.explanations.tree_path import TreeNode, TreeStep
 
 
 class Distinction(Task):
@@ -59,7 +59,7 @@ class LastDecisions(Distinction):
     paths = " by two last decisions between four classes"
     right_only = "the two last decisions of a tree cannot lead to the right class where the decisions before were wrong"
 
-    def split(self, steps: list[Step]) -> tuple[list[Step], list[Node], list[int]] | None:
+    def split(self, steps: list[TreeStep]) -> tuple[list[TreeStep], list[TreeNode], list[int]] | None:
         """At least one step is shown, and the last two have to be between four classes."""
         last = steps[-2].node if len(steps) > 2 else None
         after = [node for node in (last.absent, last.present) if node is not None] if last else []

@@ -12,7 +12,7 @@ from protometry.studies.questions import Answers, Question
 from protometry.studies.study import Item, ItemKey
 
 if TYPE_CHECKING:
-    from protometry.explanations.tree_path import Node, Step  # loads torch, which a server does without
+    from protometry.explanations.tree_path import TreeNode, TreeStep  # loads torch, which a server does without
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Task(ABC):
         best = ranked[: self.options]
         return best if truth in best or self.options == 1 else [*best[:-1], truth]
 
-    def split(self, steps: list[Step]) -> tuple[list[Step], list[Node], list[int]] | None:
+    def split(self, steps: list[TreeStep]) -> tuple[list[TreeStep], list[TreeNode], list[int]] | None:
         """Divide the path of a photo through a tree.
 
         Returns:

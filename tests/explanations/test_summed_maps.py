@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from protometry.explanations.explainer import Targets
-from protometry.explanations.summed_maps import BoxMaps, SummedMaps, class_weights
+from protometry.explanations.summed_maps import BoxMaps, SummedMaps, weights_of_classes
 from protometry.lightning_modules.contract import UnitTable
 from protometry.metrics.primitives.upsample import upsample_maps
 from tests.explanations.small_models import MeanPooled, rand, randn
@@ -41,7 +41,7 @@ def test_the_sum_equals_the_sum_of_enlarged_maps():
     images = randn(3, 3, 12, 8)
     model, classes = Owned((12, 8), cell=4), torch.tensor([1, 0, 1])
     output = model(images)
-    weights = class_weights(model, output, classes)
+    weights = weights_of_classes(model, output, classes)
     assert (weights[:, :2] == 0).tolist() == [[True, False], [False, True], [True, False]]
     slow = sum(weights[:, u, None, None] * upsample_maps(output.maps[:, u], (12, 8)) for u in range(3))
     close(SummedMaps().attribute(model, images, Targets("class", classes[:, None]))[:, 0], slow, rtol=0, atol=1e-5)
@@ -51,7 +51,7 @@ def test_units_that_are_not_active_have_no_weight(monkeypatch):
     model, images = Owned(), rand(1, 3, 6, 8)
     table = UnitTable("feature", torch.tensor([False, True, True]), WEIGHT.T > 0, "mean", WEIGHT)
     monkeypatch.setattr(model, "units", lambda: table)
-    assert class_weights(model, model(images), torch.tensor([0]))[0].tolist() == pytest.approx([0, 0, 0.5])
+    assert weights_of_classes(model, model(images), torch.tensor([0]))[0].tolist() == pytest.approx([0, 0, 0.5])
     assert (
         not BoxMaps().region(model, model(images * torch.tensor([1, 1, 0])[:, None, None]), torch.tensor([[0]])).any()
     )

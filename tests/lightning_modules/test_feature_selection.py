@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 
 from protometry.lightning_modules.heads.feature_assignment import assign
 from protometry.lightning_modules.heads.feature_constants import FeatureConstants, FeatureSums
-from protometry.lightning_modules.heads.feature_search import Problem, local_optimum, starting_points
+from protometry.lightning_modules.heads.feature_search import SelectionProblem, local_optimum, starting_points
 from protometry.lightning_modules.heads.feature_selection import (
     check_sizes,
     find_selection,
@@ -39,7 +39,7 @@ def test_the_objective_by_hand():
     fit = torch.tensor([[5.0, 3.0], [2.0, 1.0], [9.0, 9.0], [1.0, 4.0]])
     penalty = torch.zeros(4, 4)
     penalty[0, 3] = penalty[3, 0] = 0.5
-    problem = Problem(fit, penalty, torch.tensor([0.1, 0.2, 0.7, 0.3]), size=3, per_class=2)
+    problem = SelectionProblem(fit, penalty, torch.tensor([0.1, 0.2, 0.7, 0.3]), size=3, per_class=2)
     assert problem.value(torch.tensor([0, 1, 3])) == pytest.approx(7 + 7 - 0.5 + 0.6)
 
 
@@ -61,7 +61,7 @@ def test_the_best_of_all_subsets(seed, penalised, signed):
     drawn = constants(12, 10, seed)
     threshold, _ = redundancy_threshold(drawn.redundancy, 5)
     plain = make_problem(drawn, threshold, 5, 2, signed)
-    problem = Problem(plain.fit, plain.penalty * penalised, plain.bonus, 5, 2)
+    problem = SelectionProblem(plain.fit, plain.penalty * penalised, plain.bonus, 5, 2)
     best = max(problem.bound(torch.tensor(subset)) for subset in itertools.combinations(range(12), 5))
     assert local_optimum(problem, torch.arange(5))[1] == pytest.approx(best, rel=1e-9)
 

@@ -8,7 +8,7 @@ import torch
 from protometry.lightning_modules import ProtoPNet, ProtoPool
 from protometry.lightning_modules.heads import linear_head
 from protometry.lightning_modules.heads.linear_head import _one_standard_error_choice
-from protometry.lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
+from protometry.lightning_modules.heads.sparse_head import HeadProblem, Terms, fit_sparse_head
 from protometry.lightning_modules.phases import HeadSpec
 
 K, U = 4, 8
@@ -35,7 +35,7 @@ def test_weights_are_the_solution_and_units_without_one_are_inactive():
     (row,) = model.fit_head((scores(), LABELS), None, HeadSpec(0.02))
     penalty_factor = torch.where(model.owner.T, 1.0, 5.0)[:, 1:]
     terms = Terms(penalty_factor, standardize=False, bias=False)
-    expected = fit_sparse_head(Problem(scores()[:, 1:], LABELS, K, 0.02, 1.0, terms), 2e-5).weight
+    expected = fit_sparse_head(HeadProblem(scores()[:, 1:], LABELS, K, 0.02, 1.0, terms), 2e-5).weight
     assert torch.equal(model.linear.weight[:, 1:], expected.float())
     used = torch.tensor([False, *(expected != 0).any(0).tolist()])
     assert torch.equal(model.units().active, used)
@@ -68,7 +68,7 @@ def test_the_largest_penalty_within_a_standard_error_of_the_best():
     assert penalties == [penalties[0] / 2**step for step in range(len(path))]
     assert chosen["violation"] <= 1e-3 * chosen["penalty"]
     assert chosen["validation_accuracy"] == (model.head(scores(1)).argmax(1) == LABELS).double().mean()
-    above = fit_sparse_head(Problem(scores(), LABELS, K, 2.001 * penalties[0], 1.0,
+    above = fit_sparse_head(HeadProblem(scores(), LABELS, K, 2.001 * penalties[0], 1.0,
                                     Terms(torch.where(model.owner.T, 1.0, 5.0), False, False)))  # fmt: skip
     assert not above.weight.any()
 
@@ -96,7 +96,7 @@ def test_cross_validation_judges_each_image_under_a_head_that_has_not_seen_it(mo
     for row in path:
         right = torch.zeros(70, dtype=torch.bool)
         for fold in range(5):
-            problem = Problem(values[folds != fold], labels[folds != fold], K, row["penalty"], 1.0, terms)
+            problem = HeadProblem(values[folds != fold], labels[folds != fold], K, row["penalty"], 1.0, terms)
             weight = fit_sparse_head(problem, 1e-6 * row["penalty"]).weight
             right[folds == fold] = (values[folds == fold].double() @ weight.T).argmax(1) == labels[folds == fold]
         assert row["cross_validation_accuracy"] == right.double().mean()

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
 from protometry.lightning_modules.heads import sparse_head
-from protometry.lightning_modules.heads.sparse_head import Problem, Terms, fit_sparse_head
+from protometry.lightning_modules.heads.sparse_head import HeadProblem, Terms, fit_sparse_head
 
 K, U = 4, 6
 
@@ -27,7 +27,7 @@ def data():
 @pytest.mark.parametrize(("penalty", "l1_ratio"), [(0.02, 0.99), (0.05, 0.5), (0.02, 0.0)])
 def test_against_scikit_learn(data, penalty, l1_ratio):
     scores, labels = data
-    problem = Problem(scores, labels, K, penalty, l1_ratio)
+    problem = HeadProblem(scores, labels, K, penalty, l1_ratio)
     head = fit_sparse_head(problem, 1e-8)
     saga = LogisticRegression(
         penalty="elasticnet", solver="saga", C=1 / (80 * penalty), l1_ratio=l1_ratio, tol=1e-8, max_iter=20000
@@ -56,7 +56,7 @@ def test_raw_scores_without_bias_against_scikit_learn(data, penalty, penalty_fac
     """
     scores, labels = data[0].double(), data[1].clamp(max=2)
     factors = torch.ones(U, dtype=torch.float64) if penalty_factor is None else torch.tensor(penalty_factor).double()
-    problem = Problem(scores, labels, 3, penalty, 1.0, replace(RAW, penalty_factor=factors.expand(3, -1)))
+    problem = HeadProblem(scores, labels, 3, penalty, 1.0, replace(RAW, penalty_factor=factors.expand(3, -1)))
     head = fit_sparse_head(problem, 1e-8)
     saga = LogisticRegression(
         penalty="l1", solver="saga", C=1 / (80 * penalty), tol=1e-10, max_iter=100_000, fit_intercept=False
@@ -78,7 +78,7 @@ def test_working_sets_grow_shrink_and_change_signs(listed, monkeypatch):
     monkeypatch.setattr(sparse_head, "_LISTED", listed)
     generator = torch.Generator().manual_seed(0)
     scores, labels = torch.randn(150, 60, generator=generator).double(), torch.arange(150) % 3
-    problem = Problem(scores, labels, 3, 0.02, 1.0, RAW)
+    problem = HeadProblem(scores, labels, 3, 0.02, 1.0, RAW)
     saga = LogisticRegression(l1_ratio=1.0, solver="saga", C=1 / 3, tol=1e-8, max_iter=100_000, fit_intercept=False)
     expected = torch.tensor(saga.fit(scores.numpy(), labels.numpy()).coef_)
     cold = fit_sparse_head(problem, 1e-9)
@@ -93,7 +93,7 @@ def test_working_sets_grow_shrink_and_change_signs(listed, monkeypatch):
 def test_several_labels_against_scikit_learn(data):
     """One problem for each label."""
     scores, labels = data[0].double(), torch.stack([data[1] >= 2, data[1] == 1], dim=1)
-    head = fit_sparse_head(Problem(scores, labels, 2, 0.02, 1.0, replace(RAW, sigmoid=True)), 1e-8)
+    head = fit_sparse_head(HeadProblem(scores, labels, 2, 0.02, 1.0, replace(RAW, sigmoid=True)), 1e-8)
     saga = LogisticRegression(penalty="l1", solver="saga", C=1 / 1.6, tol=1e-10, max_iter=100_000, fit_intercept=False)
     for weight, label in zip(head.weight, labels.T, strict=True):
         expected = torch.tensor(saga.fit(scores.numpy(), label.numpy()).coef_[0])
@@ -111,9 +111,9 @@ def test_one_score_by_hand(nonnegative):
     labels = torch.arange(10)[:, None] < torch.tensor([8, 2, 6, 9])
     penalty_factor = torch.tensor([[1.0], [1.0], [3.0], [math.inf]])
     terms = replace(RAW, penalty_factor=penalty_factor, nonnegative=nonnegative, sigmoid=True)
-    problem = Problem(torch.ones(10, 1), labels, 4, 0.1, 1.0, terms)
+    problem = HeadProblem(torch.ones(10, 1), labels, 4, 0.1, 1.0, terms)
     cold = fit_sparse_head(problem)
-    warm = fit_sparse_head(problem, start=fit_sparse_head(Problem(torch.ones(10, 1), labels, 4, 0.2, 1.0, terms)))
+    warm = fit_sparse_head(problem, start=fit_sparse_head(HeadProblem(torch.ones(10, 1), labels, 4, 0.2, 1.0, terms)))
     logit = math.log(0.7 / 0.3)
     for head in (cold, warm):
         expected = pytest.approx([logit, 0 if nonnegative else -logit, 0, 0], abs=1e-5)
@@ -125,7 +125,7 @@ def test_optimality_conditions_by_their_definition(data):
     """The gradient of the cross-entropy by autograd, the rest by hand; they hold at the solution and not near it."""
     scores, labels = data
     penalty, alpha = 0.02, 0.9
-    problem = Problem(scores, labels, K, penalty, alpha)
+    problem = HeadProblem(scores, labels, K, penalty, alpha)
     head = fit_sparse_head(problem)
     x = (scores - scores.mean(0)) / scores.std(0, correction=0).clamp(min=1e-9)
     for shift in (0.0, 0.01):
@@ -146,28 +146,28 @@ def test_optimality_conditions_by_their_definition(data):
 
 
 def test_a_violation_that_is_not_a_number_is_not_0(data):
-    problem = Problem(*data, K, 0.02)
+    problem = HeadProblem(*data, K, 0.02)
     for place in (torch.zeros(K, U), torch.full((K, U), torch.nan)):
         assert math.isnan(problem.violation(place.double(), torch.full((K,), torch.nan).double()))
 
 
 def test_above_the_largest_gradient_no_score_is_read(data):
     scores, labels = data
-    x = Problem(scores, labels, K, 1.0).scores
+    x = HeadProblem(scores, labels, K, 1.0).scores
     largest = (x.T @ (F.one_hot(labels).double() - 1 / K)).abs().max().item() / len(x)  # λ_max α
-    none = fit_sparse_head(Problem(scores, labels, K, 1.001 * largest, 1.0))
-    some = fit_sparse_head(Problem(scores, labels, K, 0.95 * largest, 1.0))
+    none = fit_sparse_head(HeadProblem(scores, labels, K, 1.001 * largest, 1.0))
+    some = fit_sparse_head(HeadProblem(scores, labels, K, 0.95 * largest, 1.0))
     assert not none.weight.any()
     assert some.weight.any()
 
 
 def test_probabilities_as_targets_and_blocks_of_images(data, monkeypatch):
     scores, labels = data
-    hard = fit_sparse_head(Problem(scores, labels, K, 0.02))
-    certain = fit_sparse_head(Problem(scores, F.one_hot(labels, K).float(), K, 0.02))
+    hard = fit_sparse_head(HeadProblem(scores, labels, K, 0.02))
+    certain = fit_sparse_head(HeadProblem(scores, F.one_hot(labels, K).float(), K, 0.02))
     torch.testing.assert_close(certain.weight, hard.weight, rtol=0, atol=1e-5)
     unsure = 0.5 * F.one_hot(labels, K) + 0.5 / K
     monkeypatch.setattr(sparse_head, "_BLOCK", 7 * K)
-    blocks = fit_sparse_head(Problem(scores, unsure, K, 0.02))
+    blocks = fit_sparse_head(HeadProblem(scores, unsure, K, 0.02))
     assert blocks.violation < 1e-6
     assert blocks.weight.abs().sum() < hard.weight.abs().sum()

@@ -18,7 +18,7 @@ from protometry.studies.analysis.analyse import analyse
 from protometry.studies.analysis.results import default_test
 from protometry.studies.bundle import load_bundle
 from protometry.studies.hypotheses import hypotheses
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import answer_all, simulate
 from protometry.studies.statistics.crossed import estimate
 from protometry.studies.store import Store
@@ -27,7 +27,7 @@ from tests.studies.toy import TASKS, make_bundle, read_rows
 
 
 @dataclass(frozen=True)
-class Scripted(Observer):
+class Scripted(SimulatedParticipant):
     """Answers ``confidence`` by the item's id, and everything else as given."""
 
     beliefs: dict = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Scripted(Observer):
         return {name: {**self.given, **belief}.get(name, value) for name, value in answers.items()}
 
 
-def answered(folder: Path, *observers: Observer) -> Path:
+def answered(folder: Path, *observers: SimulatedParticipant) -> Path:
     store = Store(folder / "answers.sqlite", load_bundle(folder))
     for number, observer in enumerate(observers):
         answer_all(store, store.join(f"person{number}"), observer)
@@ -82,7 +82,7 @@ def test_agreement_by_hand(tmp_path):
 def test_nobody_and_few_perfect_participants(tmp_path, task, form, people):
     """Ten of ten is ten: a released form stored the score 10 as 1 and 0."""
     bundle = make_bundle(tmp_path, task, form, items=10, assignment={"right": 5, "wrong": 5})
-    answered(tmp_path, *[Observer("noisy", d_prime=50.0)] * people)
+    answered(tmp_path, *[SimulatedParticipant("noisy", d_prime=50.0)] * people)
     result = analyse(tmp_path)["results"]["all"]["main"][f"study/{task}_total"]
     assert (result["value"], result["n"]) == (1 if people else None, people)
     reason = "all participants have the same value" if people == 2 else "fewer than two participants"
@@ -97,7 +97,7 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
     """By hand: the t-test of the differences, each arm by its own pages, and nobody counted twice."""
     places = {"arms": 2}
     bundle = make_bundle(tmp_path / "study", "agreement", "units", items=24, people=6, assignment=places, others=1)
-    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy", d_prime=0.5), 6) == 6
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy", d_prime=0.5), 6) == 6
     summary = analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")
     assert summary["participants"]["analysed"] == 6
     results, key = summary["results"]["all"], "study/agreement_total"
@@ -128,7 +128,7 @@ def test_arms_of_the_same_people_are_compared_in_pairs(tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_declared_hypotheses_may_be_all_results_that_are_tested(tmp_path, task):
     bundle = make_bundle(tmp_path, task, "units", arm={"similarity": "pairwise"}, others=1)
-    answered(tmp_path, *[Observer("noisy")] * 4)
+    answered(tmp_path, *[SimulatedParticipant("noisy")] * 4)
     results = analyse(tmp_path)["results"]["all"]
     every = {f"{arm}/{key}": one["details"] for arm, entries in results.items() for key, one in entries.items()}
     result = {name for name, details in every.items() if default_test(details)}
@@ -139,7 +139,7 @@ def test_flags_and_declared_exclusions(tmp_path):
     """A straight-liner is flagged, and excluded only because the study said so before."""
     quality = Quality(min_seconds=0.0, exclude=["straight_line"], family=["main/study/agreement_correct"])
     make_bundle(tmp_path, "agreement", "units", quality=quality)
-    answered(tmp_path, *[Observer("noisy")] * 4, Observer("straight_liner"))
+    answered(tmp_path, *[SimulatedParticipant("noisy")] * 4, SimulatedParticipant("straight_liner"))
     summary = analyse(tmp_path)
     assert summary["participants"]["flags"] == {"straight_line": 1}
     assert (summary["participants"]["analysed"], summary["participants"]["kept"]) == (5, 4)
@@ -152,7 +152,7 @@ def test_flags_and_declared_exclusions(tmp_path):
 
 def test_similarity_of_people_who_see_what_the_model_sees(tmp_path):
     make_bundle(tmp_path, "agreement", "units", items=12)
-    answered(tmp_path, *[Observer("noisy", noise_sd=0.1, person_sd=0.0)] * 6)
+    answered(tmp_path, *[SimulatedParticipant("noisy", noise_sd=0.1, person_sd=0.0)] * 6)
     results = analyse(tmp_path)["results"]["all"]["main"]
     assert results["study/similarity_spearman"]["value"] > 0.8
     assert results["study/similarity_rank_position"]["value"] == -1  # negative means agreement there
@@ -162,13 +162,13 @@ def test_similarity_of_people_who_see_what_the_model_sees(tmp_path):
 def test_pairs_two_points_and_clarity(tmp_path):
     """Pairs of three rows leave the last one out; people who see what the model sees choose as it does."""
     make_bundle(tmp_path / "pairs", "distinction", "units", arm={"similarity": "pairwise", "clarity": True})
-    answered(tmp_path / "pairs", *[Observer("noisy", slope=99.0)] * 3)
+    answered(tmp_path / "pairs", *[SimulatedParticipant("noisy", slope=99.0)] * 3)
     results = analyse(tmp_path / "pairs")["results"]["all"]["main"]
     assert results["study/similarity_pairwise"]["value"] == 1
     assert results["study/similarity_pairwise"]["details"]["images"] == 8  # four options with one pair each
     assert 1 <= results["study/clarity"]["value"] <= 4
     make_bundle(tmp_path / "binary", "agreement", "units", arm={"similarity": "binary"})
-    answered(tmp_path / "binary", *[Observer("noisy", slope=99.0, person_sd=0.0)] * 4)
+    answered(tmp_path / "binary", *[SimulatedParticipant("noisy", slope=99.0, person_sd=0.0)] * 4)
     assert analyse(tmp_path / "binary")["results"]["all"]["main"]["study/similarity_alpha"]["value"] == 1
     answers = read_rows(tmp_path / "binary/analysis/answers.csv")
     assert {row["value"] for row in answers if "similarity" in row["question"]} == {"1", "2"}
@@ -176,7 +176,7 @@ def test_pairs_two_points_and_clarity(tmp_path):
 
 def test_ideal_observers_choose_what_the_model_chooses(tmp_path):
     make_bundle(tmp_path, "distinction", "heatmap")
-    answered(tmp_path, *[Observer("ideal")] * 3)
+    answered(tmp_path, *[SimulatedParticipant("ideal")] * 3)
     results = analyse(tmp_path)["results"]["all"]["main"]
     assert results["study/output_correct"]["value"] == results["study/output_incorrect"]["value"] == 1
     assert results["study/distinction_total"]["value"] < 1
@@ -202,7 +202,7 @@ def test_the_command_analyses_or_says_why_not(tmp_path, capsys):
     make_bundle(tmp_path / "study")
     assert main(["analyse", str(tmp_path / "study")]) == 2
     assert "answers.sqlite is missing" in capsys.readouterr().err
-    simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", Observer("believer"), 3)
+    simulate(tmp_path / "study", tmp_path / "study/answers.sqlite", SimulatedParticipant("believer"), 3)
     assert main(["analyse", str(tmp_path / "study"), "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
     assert "study/agreement_incorrect" in output
@@ -275,7 +275,7 @@ def test_answers_are_correlated_with_metrics_of_their_images(tmp_path):
 
 def test_metrics_of_other_arms_files_or_models_are_refused(tmp_path):
     make_bundle(tmp_path, items=4)
-    answered(tmp_path, Observer("noisy"))
+    answered(tmp_path, SimulatedParticipant("noisy"))
     values = {f"image{number}": [0.1 * number] for number in range(4)}
     good = write_images(tmp_path, values, ["a/b"])
     other = write_images(tmp_path / "other", values, ["a/b"], right=1)

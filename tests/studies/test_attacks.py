@@ -23,7 +23,7 @@ from protometry.run_folder.command_line.serving import listening, server_of
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
 from protometry.studies.participants import read_database, steps_of
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.store import Store
 from protometry.studies.study import Pages, Platform
@@ -105,7 +105,7 @@ def test_a_run_through_all_pages_is_flagged(tmp_path, monkeypatch):
     bundle = make_bundle(tmp_path / "study")
     clock = iter(range(0, 10_000, 2))
     monkeypatch.setattr("protometry.studies.store.time.monotonic", lambda: next(clock))
-    simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1)
+    simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 1)
     monkeypatch.undo()
     assert analyse(bundle.folder, tmp_path / "a.sqlite", tmp_path / "out")["participants"]["flags"]["fast"] == 1
 

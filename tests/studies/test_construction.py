@@ -28,7 +28,7 @@ from protometry.studies.construction.hive import arguments, hive
 from protometry.studies.construction.method import Method, StudiedModel
 from protometry.studies.participants import read_database, steps_of
 from protometry.studies.server.pages import Pages as ShownPages
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.study import TREE_LEAVES, Assignment, Pages, Platform, Quality
 from tests.lightning_modules.registry import MODELS, tiny_birds
@@ -143,7 +143,7 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
             ]
             assert item.leaves == [birds.class_names[end.label] for end in ends]
             assert item.leaves[TREE_LEAVES.index(last)] == birds.class_names[seen.predicted[index]]
-    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 1) == 1
 
 
 def test_a_region_is_what_its_box_holds(run, monkeypatch):
@@ -194,7 +194,7 @@ def test_the_same_study_is_the_same_bytes_and_can_be_answered(run, tmp_path):
     first, _ = run("Classifier", task="agreement")
     again, _ = run("Classifier", "again", task="agreement", salt=first.key.salt)
     assert first.hash == again.hash
-    assert simulate(again.folder, tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+    assert simulate(again.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 1) == 1
 
 
 def test_ids_cannot_be_computed_from_what_is_public(run):
@@ -232,7 +232,7 @@ def test_rows_and_questions_that_show_attention(run, tmp_path, task):
         assert allowed in (["4"], ["1", "2"])
         assert all(names.count(one) == 1 for one in rows[question].pictures)  # twice would give the row away
     for policy in ("noisy", "straight_liner"):
-        simulate(bundle.folder, tmp_path / f"{policy}.sqlite", Observer(policy), 2)
+        simulate(bundle.folder, tmp_path / f"{policy}.sqlite", SimulatedParticipant(policy), 2)
         summary = analyse(bundle.folder, tmp_path / f"{policy}.sqlite", tmp_path / policy)
         assert ("failed_catch" in summary["participants"]["flags"]) == (policy == "straight_liner")
     _, people, visits = read_database(tmp_path / "noisy.sqlite")
@@ -344,7 +344,7 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
     files = ["--ckpt_path", str(tmp_path / "last.ckpt"), "--consent", str(tmp_path / "consent.txt")]
     assert main(["hive", "--name", name, *files, "--forms", "2", "--out", str(tmp_path / "out")]) == 0
     assert "in 2 forms for 10 people" in capsys.readouterr().out
-    assert simulate(tmp_path / "out", tmp_path / "a.sqlite", Observer("noisy"), 1) == 1
+    assert simulate(tmp_path / "out", tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 1) == 1
     assert main(["hive", "--name", "cub", *files, "--out", str(tmp_path / "other")]) == 2
     assert "one of cub_gradcam_agreement, " in capsys.readouterr().err
 

@@ -13,8 +13,8 @@ from protometry.studies.analysis.analyse import analyse, correct, plain
 from protometry.studies.analysis.headlines import headlines, people
 from protometry.studies.analysis.hive import published_for
 from protometry.studies.analysis.names import name_of
-from protometry.studies.analysis.results import Result
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.analysis.results import StudyResult
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.study import Arm, Assignment, Item, Option, Quality, Study
 from tests.studies.test_analysis import answered
 from tests.studies.toy import TASKS, make_bundle
@@ -38,12 +38,12 @@ def said(entries, task="agreement", declared=True):
 
 def share(value, low, high, t, p, detectable=0.09, chance=0.5):
     details = {"chance": chance, "clustered": {"t": t, "df": 20.0, "p": p}, "detectable": detectable}
-    return Result(value, 0.2, 50, (low, high), details)
+    return StudyResult(value, 0.2, 50, (low, high), details)
 
 
 def gap(value, low, high, t, p, equivalence):
     details = {"clustered": {"t": t, "df": 20.0, "p": p}, "equivalence_p": equivalence, "margin": 0.1}
-    return Result(value, n=100, interval=(low, high), details={**details, "detectable": 0.09})
+    return StudyResult(value, n=100, interval=(low, high), details={**details, "detectable": 0.09})
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def gap(value, low, high, t, p, equivalence):
         (TOTAL, share(0.521, 0.46, 0.582, 0.7, 0.49), "With prototypes, people judged the prediction correctly for "
          "52.1 % [46.0, 58.2] of the photos, not detectably different from the 50 % of guessing (p = .49 after Holm); "
          "the study could have found 9 points."),
-        (TOTAL, Result(0.625, n=2, details={"chance": 0.5, "clustered": {"reason": "fewer than three participants"}}),
+        (TOTAL, StudyResult(0.625, n=2, details={"chance": 0.5, "clustered": {"reason": "fewer than three people"}}),
          "With prototypes, people judged the prediction correctly for 62.5 % of the photos; this cannot be tested "
-         "against the 50 % of guessing: fewer than three participants."),
-        (TOTAL, Result(float("nan"), details={"clustered": {"reason": "few"}}, reason="nobody answered"),
+         "against the 50 % of guessing: fewer than three people."),
+        (TOTAL, StudyResult(float("nan"), details={"clustered": {"reason": "few"}}, reason="nobody answered"),
          "With prototypes, “accuracy, all photos” is undefined: nobody answered."),
         (PAIR, gap(0.081, 0.02, 0.142, 2.7, 0.012, 0.3), "With prototypes, people are right more often than with "
          "photos: +8.1 points [2.0, 14.2], p = .012 after Holm."),
@@ -71,16 +71,16 @@ def gap(value, low, high, t, p, equivalence):
          "+2.1 points [-6.0, 10.2], p = .61 after Holm; the study could have found 9 points."),
         (PAIR, gap(0.004, -0.04, 0.048, 0.2, 0.85, 0.0002), "Between prototypes and photos, the difference is smaller "
          "than 10 points: +0.4 points [-4.0, 4.8], p < .001 in the test of equivalence."),
-        (PAIR, Result(0.1, n=4, details={"clustered": {"reason": "fewer than three images in an arm"}}), "The "
+        (PAIR, StudyResult(0.1, n=4, details={"clustered": {"reason": "fewer than three images in an arm"}}), "The "
          "difference of +10.0 points between prototypes and photos cannot be tested: fewer than three images in an "
          "arm."),
-        (CHANGE, Result(-0.4, 1.0, 50, (-0.68, -0.12), {"paired": {"t": -2.8, "p": 0.007}, "detectable": 0.4}),
+        (CHANGE, StudyResult(-0.4, 1.0, 50, (-0.68, -0.12), {"paired": {"t": -2.8, "p": 0.007}, "detectable": 0.4}),
          "With prototypes, people's rating of their understanding fell when they saw their result: -0.40 [-0.68, "
          "-0.12] of 5, p = .007 after Holm."),
-        (CHANGE, Result(0.1, 1.0, 50, (-0.18, 0.38), {"paired": {"t": 0.7, "p": 0.48}, "detectable": 0.4}),
+        (CHANGE, StudyResult(0.1, 1.0, 50, (-0.18, 0.38), {"paired": {"t": 0.7, "p": 0.48}, "detectable": 0.4}),
          "With prototypes, people's rating of their understanding did not change detectably when they saw their "
          "result: 0.10 [-0.18, 0.38] of 5, p = .48 after Holm; the study could have found 0.40 of 5."),
-        (CHANGE, Result(0.0, 0.0, 3, details={"paired": {"reason": "all participants have the same value"}}),
+        (CHANGE, StudyResult(0.0, 0.0, 3, details={"paired": {"reason": "all participants have the same value"}}),
          "With prototypes, people's rating of their understanding before and after they saw their result cannot be "
          "compared: all participants have the same value."),
     ],
@@ -144,7 +144,7 @@ def test_every_number_of_the_page_is_that_of_the_summary(tmp_path, task):
     """Rows are found by their keys; dots and lines of the picture lie where the summary says."""
     quality = Quality(min_seconds=0.0, exclude=["straight_line"])
     make_bundle(tmp_path, task, "units", others=1, quality=quality)
-    answered(tmp_path, *[Observer("noisy", d_prime=1.5)] * 9, Observer("straight_liner"))
+    answered(tmp_path, *[SimulatedParticipant("noisy", d_prime=1.5)] * 9, SimulatedParticipant("straight_liner"))
     summary = analyse(tmp_path)
     assert summary["participants"]["kept"] < summary["participants"]["analysed"]
     page = (tmp_path / "analysis/index.html").read_text("utf-8")
@@ -198,7 +198,7 @@ def test_a_study_stands_in_the_tables_of_hive(tmp_path, capsys):
     command = ["table", str(tmp_path / "toy"), "--published", "hive/1", "--format", "json"]
     with pytest.raises(ValueError, match=r"summary.json to be of this study as it is now. Run `protometry"):
         evaluate.main(command)
-    answered(tmp_path / "toy", Observer(), Observer())
+    answered(tmp_path / "toy", SimulatedParticipant(), SimulatedParticipant())
     result = analyse(tmp_path / "toy")["results"]["kept"]["main"]["study/agreement_correct"]
     capsys.readouterr()
     evaluate.main(command)

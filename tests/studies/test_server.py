@@ -28,7 +28,7 @@ from protometry.studies.participants import read_database, steps_of
 from protometry.studies.questions import read_answers
 from protometry.studies.server.app import make_app
 from protometry.studies.server.pages import fields_of
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import simulate
 from protometry.studies.store import Store, open_store
 from protometry.studies.study import Arm, Assignment, Platform, Study
@@ -86,7 +86,7 @@ class Site:
         way = steps_of(self.bundle.study, who)
         while way[(step := self.who().step)].page != page:
             key = self.bundle.key.items[way[step].item.id] if way[step].item else None
-            answers = (observer or Observer("noisy")).respond(self.bundle.study, way[step], key, who.seed)
+            answers = (observer or SimulatedParticipant("noisy")).respond(self.bundle.study, way[step], key, who.seed)
             assert self.post(self.form(**fields_of(answers))).status_code == 303
         return step
 
@@ -110,7 +110,7 @@ def test_pages_and_database_give_the_same_answers(tmp_path, task, form):
     collected = []
     for answer, study in ((simulate, bundle.folder), (visit, bundle)):
         file = tmp_path / f"{answer.__name__}.sqlite"
-        assert answer(study, file, Observer("noisy"), 1) == 1
+        assert answer(study, file, SimulatedParticipant("noisy"), 1) == 1
         _, people, visits = read_database(file)
         assert {one.status for one in people} == {"completed"}
         collected.append({(one.number, one.step, one.name, one.item, json.dumps(one.answers)) for one in visits})
@@ -144,19 +144,19 @@ def test_messages_name_class_and_row_and_the_method_what_guessing_gives(tmp_path
 
 def test_several_arms_are_answered_one_after_the_other(tmp_path):
     bundle = make_bundle(tmp_path / "study", "agreement", "heatmap", items=24, assignment={"arms": 2}, others=1)
-    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 3) == 3
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 3) == 3
     _, people, _ = read_database(tmp_path / "a.sqlite")
     assert {tuple(who.arms) for who in people} == {("main", "other0"), ("other0", "main")}
 
 
 def test_simulated_people_come_from_the_platform_of_the_study(tmp_path):
     bundle = make_bundle(tmp_path / "study", platform=Platform("prolific", completed="C1"))
-    assert simulate(bundle.folder, tmp_path / "a.sqlite", Observer("noisy"), 2) == 2
+    assert simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 2) == 2
     _, people, _ = read_database(tmp_path / "a.sqlite")
     assert len({who.external for who in people if who.external}) == 2
     for nobody in (0, -1):
         with pytest.raises(ValueError, match=f"`number` to be at least 1, but got {nobody}"):
-            simulate(bundle.folder, tmp_path / "a.sqlite", Observer(), nobody)
+            simulate(bundle.folder, tmp_path / "a.sqlite", SimulatedParticipant(), nobody)
 
 
 def test_no_page_gives_anything_away(tmp_path):
@@ -174,7 +174,7 @@ def test_no_page_gives_anything_away(tmp_path):
                 return response
 
             client.send = keep
-            assert await take_part(client, site.store, Observer("ideal"))
+            assert await take_part(client, site.store, SimulatedParticipant("ideal"))
             for name in sorted(site.bundle.media())[:5]:
                 response = await client.get(f"/media/{name}")
                 assert Image.open(io.BytesIO(response.content)).info == {}
@@ -273,7 +273,7 @@ def test_demanded_accuracies(fields, error, stored):
 
 def test_the_whole_way_to_the_own_result_and_the_demands(site):
     """The participant's result is graded here; nothing is filled in beforehand."""
-    site.answer_until("result", Observer("believer"))
+    site.answer_until("result", SimulatedParticipant("believer"))
     text = "You judged 2 of 4 decisions correctly. You believed 2 of 2 right and 2 of\n2 wrong decisions."
     assert text.replace("\n", " ") in site.get("/p").text
     site.answer_until("tradeoff")
@@ -496,7 +496,7 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
 def test_two_hundred_at_once(tmp_path):
     """Every acknowledged page is in the database, and none twice."""
     bundle = make_bundle(tmp_path / "study", people=200)
-    assert visit(bundle, tmp_path / "a.sqlite", Observer("noisy"), 200) == 200
+    assert visit(bundle, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 200) == 200
     _, people, visits = read_database(tmp_path / "a.sqlite")
     assert [one.status for one in people] == ["completed"] * 200
     assert len(visits) == len({(one.number, one.step) for one in visits}) == 200 * 14

@@ -16,8 +16,8 @@ from scipy.stats import spearmanr
 from protometry.evaluation.published.numbers import published
 from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import tradeoff_results
-from protometry.studies.flow import Step, item_questions
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.flow import Page, item_questions
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.statistics.agreement import (
     brier,
     crossed_spearman,
@@ -437,7 +437,7 @@ def shown(name):
     item = Item("item", "photo", [Option(f"o{number}") for number in range(task.options)])
     questions = item_questions(study, arm, item)
     keys = [ItemKey(str(image), image % 2 == 0, f"o{image % 4}") for image in range(100)]
-    return study, [(Step("item", arm, questions, item, image), key) for image, key in enumerate(keys)]
+    return study, [(Page("item", arm, questions, item, image), key) for image, key in enumerate(keys)]
 
 
 def simulated(name, observer, seed):
@@ -456,7 +456,7 @@ def simulated(name, observer, seed):
 @pytest.mark.slow
 def test_planted_sensitivity_and_criterion_are_recovered_from_simulated_participants():
     """The intervals of 400 studies, seeds 0 to 399, hold d', criterion and accuracies in at least 93 %."""
-    observer = Observer("noisy", d_prime=0.8, criterion=-0.3)
+    observer = SimulatedParticipant("noisy", d_prime=0.8, criterion=-0.3)
     planted = [0.8, -0.3, ndtr(0.4 + 0.3), ndtr(0.4 - 0.3)]
     held = np.zeros(4)
     for seed in range(400):
@@ -475,7 +475,7 @@ def test_planted_accuracy_is_recovered_from_simulated_participants(policy, d_pri
     planted = quad(lambda x: np.exp(-((x - d_prime) ** 2) / 2) / math.sqrt(2 * math.pi) * ndtr(x) ** 3, -8, 9)[0]
     held = 0
     for seed in range(400):
-        people, images, _, chosen = simulated("distinction", Observer(policy, d_prime=d_prime), seed)
+        people, images, _, chosen = simulated("distinction", SimulatedParticipant(policy, d_prime=d_prime), seed)
         low, high = estimate(chosen * 1.0, people, images).interval()
         held += low <= planted <= high
     assert held >= 372

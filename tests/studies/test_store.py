@@ -15,7 +15,7 @@ import pytest
 from protometry.studies.assignment import arm_orders, choose_items, participant_seed
 from protometry.studies.flow import after, in_random_order
 from protometry.studies.participants import read_database, steps_of
-from protometry.studies.simulation.observer import Observer
+from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import answer_all
 from protometry.studies.store import Store, open_store
 from tests.studies.toy import make_bundle
@@ -112,7 +112,7 @@ def test_places_are_limited_reserved_and_freed(tmp_path):
     first, second = store.join("a", "session"), store.join("b")
     assert store.join("c") is None
     assert store.join("a", "session").id == first.id  # the same person finds the place again
-    answer_all(store, second, Observer())
+    answer_all(store, second, SimulatedParticipant())
     with sqlite3.connect(tmp_path / "answers.sqlite") as connection:
         connection.execute("UPDATE participant SET last = last - 601")
     store = Store(tmp_path / "answers.sqlite", bundle)

@@ -22,9 +22,9 @@ from protometry.studies.study import (
     Key,
     Option,
     Pages,
-    Row,
     Study,
     TaskName,
+    UnitShown,
 )
 from protometry.studies.tasks import task_of
 
@@ -55,9 +55,9 @@ class Pictures:
 
 
 def make_item(name: str, task: TaskName, form: Form, pictures: Pictures, **fields: Any) -> Item:
-    def rows(prefix: str, number: int, decided: bool) -> list[Row]:
+    def rows(prefix: str, number: int, decided: bool) -> list[UnitShown]:
         decision = "present" if decided else None
-        return [Row(f"{prefix}r{i}", [pictures.new() for _ in range(4)], decision) for i in range(number)]
+        return [UnitShown(f"{prefix}r{i}", [pictures.new() for _ in range(4)], decision) for i in range(number)]
 
     asked = task_of(task, form)
     options = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from protometry.callbacks.evaluation.named_units import name_units, needs_names
+from protometry.callbacks.evaluation.named_units import needs_names, units_with_concepts
 from protometry.lightning_modules.contract import ModelOutput, UnitTable
 from protometry.metrics.functional import concept_auc
 from protometry.metrics.suite import FAMILIES, build
@@ -57,7 +57,7 @@ def data(rows, batch=4):
 
 def named(rows, concepts=None):
     known = facts(kind="prototype", concepts=concepts, unit_concepts=None, concept_order=None)
-    result = name_units(known, Model().eval(), data(rows), memory_budget=1.0)
+    result = units_with_concepts(known, Model().eval(), data(rows), memory_budget=1.0)
     return result.unit_concepts.tolist(), result.concept_order.tolist()
 
 

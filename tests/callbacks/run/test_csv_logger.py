@@ -9,7 +9,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from protometry.callbacks.run.csv_logger import MetricsFile, RunCSVLogger
+from protometry.callbacks.run.csv_logger import MetricsCsv, RunCSVLogger
 
 FIT = {"accelerator": "cpu", "max_epochs": 4, "enable_progress_bar": False, "enable_model_summary": False}
 
@@ -60,7 +60,7 @@ def rows(path):
 # -- metrics.csv ------------------------------------------------------------------------------------------------------
 def test_header_grows_and_columns_are_sorted(tmp_path):
     path = tmp_path / "metrics.csv"
-    table = MetricsFile(path, 0)
+    table = MetricsCsv(path, 0)
     for metrics, step in (({"b": 1.5, "epoch": 0}, 0), ({"a": torch.tensor(2)}, 1), ({"b": float("nan")}, 2)):
         table.log_metrics(metrics, step)
         table.save()
@@ -71,7 +71,7 @@ def test_header_grows_and_columns_are_sorted(tmp_path):
 def test_resume_drops_a_line_cut_off_by_a_crash(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n0,0.5\n9,0.25\n1")  # the last row was meant to be 10,0.125
-    table = MetricsFile(path, resume_step=10)
+    table = MetricsCsv(path, resume_step=10)
     table.log_metrics({"loss": torch.tensor(0.25)}, 9)  # there already
     table.log_metrics({"loss": 0.125}, 10)
     table.save()
@@ -80,7 +80,7 @@ def test_resume_drops_a_line_cut_off_by_a_crash(tmp_path):
 
 def test_a_failing_rewrite_leaves_the_file_whole(tmp_path, monkeypatch):
     path = tmp_path / "metrics.csv"
-    table = MetricsFile(path, 0)
+    table = MetricsCsv(path, 0)
     table.log_metrics({"a": 1}, 0)
     table.save()
 
@@ -95,14 +95,14 @@ def test_a_failing_rewrite_leaves_the_file_whole(tmp_path, monkeypatch):
         table.save()
     monkeypatch.undo()
     assert path.read_text() == "step,a\n0,1\n"
-    MetricsFile(path, resume_step=1)
+    MetricsCsv(path, resume_step=1)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.csv"]
 
 
 @pytest.mark.parametrize("room", [0, 1, 7])  # bytes that the disk still takes, of a row of 8
 def test_a_disk_that_fills_up_leaves_whole_rows_and_no_gap(tmp_path, room):
     path, soft_hard = tmp_path / "metrics.csv", resource.getrlimit(resource.RLIMIT_FSIZE)
-    table = MetricsFile(path, 0)
+    table = MetricsCsv(path, 0)
     for step in (10, 11):
         table.log_metrics({"loss": 0.25}, step)
         table.save()
@@ -122,7 +122,7 @@ def test_rows_that_were_glued_together_are_dropped_and_said(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss,acc\n0,0.5,0.1\n1,0.42,0.25,0.3\n\0\0\0,1,2\n3,0.25\n4,,0.5\n")
     with pytest.warns(UserWarning, match=r"3 of 5 rows of .*metrics\.csv do not fit its header and are left out"):
-        MetricsFile(path, resume_step=9)
+        MetricsCsv(path, resume_step=9)
     assert path.read_text().split() == ["step,acc,loss", "0,0.1,0.5", "4,0.5,"]
 
 
