@@ -26,7 +26,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--allow_classes", type=str, help="packages whose classes the checkpoint may name")
     config = parser.parse_args(args)
     from protometry.evaluation.export.export import export_run
-    from protometry.evaluation.export.programs import write_program
+    from protometry.evaluation.export.onnx_and_pt2 import write_program
     from protometry.evaluation.trained_model import TrainedModel
 
     checkpoint, out = checkpoint_of(Path(config.run)), Path(config.out)

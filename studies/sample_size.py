@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protometry.studies.statistics.crossed import FEWEST, Estimate, expected
+from protometry.studies.statistics.crossed_effects import FEWEST, Estimate, expected
 from protometry.studies.study import OPTIONS, Form, TaskName
 from protometry.studies.tasks import task_of
 
@@ -117,7 +117,7 @@ def error_of(design: Design, people: float, equal: bool = False) -> Estimate:
 
 
 def plan(design: Design) -> dict[str, float]:
-    """Plan a study whose results are tested by :func:`protometry.studies.statistics.crossed.estimate`.
+    """Plan a study whose results are tested by :func:`protometry.studies.statistics.crossed_effects.estimate`.
 
     Returns:
         Figures by the keys of ``HEADINGS``: numbers of people are per group; infinite where no number of people

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from protometry.explanations.explainer import Kind, Question
 from protometry.explanations.grad_cam_and_gradient import GraphExplainer, GraphOutput, run_with_graph
-from protometry.explanations.relevance.gradient_rules import GradientRules, NoRuleError, quotient
+from protometry.explanations.relevance.attn_lrp_rules import GradientRules, NoRuleError, quotient
 from protometry.explanations.relevance.propagation import Propagation, class_start, misfit, unit_start
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from protometry.explanations.relevance.rules import TINY, Branching, settle
+from protometry.explanations.relevance.prp_and_lrp_rules import TINY, Branching, settle
 
 ROUNDING = 1e-6  # what counts as zero in the pixel layer, whose terms cancel, relative to the largest possible sum
 _VECTOR = 16  # channels CPU kernels compute at once

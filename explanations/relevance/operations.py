@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.modules.utils import _pair
 
 from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Scale, Weighted
-from protometry.explanations.relevance.rules import (
+from protometry.explanations.relevance.prp_and_lrp_rules import (
     AveragePool,
     MaxPool,
     Residual,

@@ -1,7 +1,7 @@
 """The explainers of relevance propagation: PRP for the evidence of a unit, LRP for the evidence of a class.
 
 Both start in the cells in which units found their evidence (:mod:`protometry.explanations.relevance.start`) and pass
-relevance backwards by one rule per operation (:mod:`protometry.explanations.relevance.rules` and
+relevance backwards by one rule per operation (:mod:`protometry.explanations.relevance.prp_and_lrp_rules` and
 ``convolution_rules``).
 """
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from protometry.explanations.relevance.convolution_rules import Filters, Scale, Weighted
 from protometry.explanations.relevance.operations import Bounds, Operation
-from protometry.explanations.relevance.rules import Branching, settle
+from protometry.explanations.relevance.prp_and_lrp_rules import Branching, settle
 from protometry.explanations.relevance.window import Window, narrowed
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Weighted
-from protometry.explanations.relevance.rules import Residual, passed
+from protometry.explanations.relevance.prp_and_lrp_rules import Residual, passed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from protometry.studies.analysis.graded import Person
 from protometry.studies.analysis.results import StudyResult, flat
 from protometry.studies.bundle import Bundle
 from protometry.studies.statistics.agreement import crossed_spearman
-from protometry.studies.statistics.crossed import FEWEST
+from protometry.studies.statistics.crossed_effects import FEWEST
 from protometry.studies.study import Arm
 
 LOCALISATION = "localisation/pointing_game,localisation/energy,localisation/iou"  # the metrics of HIVE

@@ -21,7 +21,7 @@ from protometry.studies.statistics.comparisons import (
     hedges_g,
     person_effect,
 )
-from protometry.studies.statistics.crossed import Estimate, estimate
+from protometry.studies.statistics.crossed_effects import Estimate, estimate
 from protometry.studies.statistics.detection import detection
 from protometry.studies.study import OPTIONS, Arm, TaskName
 from protometry.studies.tasks import Task

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protometry.studies.statistics.crossed import Estimate
+from protometry.studies.statistics.crossed_effects import Estimate
 
 MAX_EXACT = 19  # participants: all 2^19 flips of their signs are enumerated
 

@@ -30,7 +30,7 @@ from tests.lightning_modules.registry import MODELS, tiny_birds
 
 WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::bincount")
 CHECK, FINITE = "protometry.explanations.explainer._check", "protometry.callbacks.forward.observer.refuse_broken"
-LADDER = "protometry.explanations.relevance.rules.settle"
+LADDER = "protometry.explanations.relevance.prp_and_lrp_rules.settle"
 AMPLIFIED = "protometry.explanations.relevance.propagation.attribute"
 FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protometry.metrics.facts.named"  # per pass

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import t as student
 
-from protometry.studies.statistics.crossed import crossed
+from protometry.studies.statistics.crossed_effects import crossed
 
 ITEMS = 10
 Floats = NDArray[np.float64]

@@ -20,7 +20,7 @@ from protometry.studies.bundle import load_bundle
 from protometry.studies.hypotheses import hypotheses
 from protometry.studies.simulation.observer import SimulatedParticipant
 from protometry.studies.simulation.simulate import answer_all, simulate
-from protometry.studies.statistics.crossed import estimate
+from protometry.studies.statistics.crossed_effects import estimate
 from protometry.studies.store import Store
 from protometry.studies.study import Platform, Quality
 from tests.studies.toy import TASKS, make_bundle, read_rows

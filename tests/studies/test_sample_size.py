@@ -13,7 +13,7 @@ from protometry.studies.__main__ import main
 from protometry.studies.analysis.tables import write_participants
 from protometry.studies.participants import Participant
 from protometry.studies.sample_size import Design, error_of, plan
-from protometry.studies.statistics.crossed import Estimate, crossed
+from protometry.studies.statistics.crossed_effects import Estimate, crossed
 from protometry.studies.study import Arm, Assignment, Platform, Study
 from tests.studies.toy import read_rows
 

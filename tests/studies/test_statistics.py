@@ -28,7 +28,7 @@ from protometry.studies.statistics.agreement import (
     weighted_spearman,
 )
 from protometry.studies.statistics.comparisons import Summary, between, exact_sign_flip, hedges_g, person_effect
-from protometry.studies.statistics.crossed import Estimate, estimate
+from protometry.studies.statistics.crossed_effects import Estimate, estimate
 from protometry.studies.statistics.detection import bootstrap_intervals, detection, percentile_interval
 from protometry.studies.study import Arm, Assignment, Item, ItemKey, Option, Study
 from protometry.studies.tasks import task_of

@@ -13,7 +13,7 @@ from zennit.rules import Gamma, Pass
 from zennit.types import Activation
 
 from protometry.explanations import LRP, PRP, AttnLRP, Targets, Upsample, choose_explainer
-from protometry.explanations.relevance.gradient_rules import GradientRules, quotient
+from protometry.explanations.relevance.attn_lrp_rules import GradientRules, quotient
 from protometry.lightning_modules import ProtoPNet
 from tests.explanations.backbones import moved_statistics
 from tests.explanations.small_models import MeanPooled, rand, randn

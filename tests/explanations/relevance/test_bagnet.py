@@ -10,8 +10,8 @@ from torch import nn
 
 from protometry.explanations.explainer import Targets
 from protometry.explanations.relevance.prp_and_lrp import LRP, PRP
+from protometry.explanations.relevance.prp_and_lrp_rules import uncropped
 from protometry.explanations.relevance.recorder import record
-from protometry.explanations.relevance.rules import uncropped
 from protometry.lightning_modules import BagNet
 from tests.explanations.backbones import UnitReader, moved_statistics, taped
 from tests.explanations.small_models import rand

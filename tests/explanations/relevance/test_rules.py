@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, LinearMap, Weighted
-from protometry.explanations.relevance.rules import AveragePool, MaxPool, Residual, split
+from protometry.explanations.relevance.prp_and_lrp_rules import AveragePool, MaxPool, Residual, split
 from tests.explanations.small_models import rand, randn
 
 close = torch.testing.assert_close

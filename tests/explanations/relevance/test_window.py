@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from protometry.explanations.relevance.convolution_rules import ConvolutionMap, Filters, Weighted
+from protometry.explanations.relevance.prp_and_lrp_rules import Residual, passed
 from protometry.explanations.relevance.recorder import record
-from protometry.explanations.relevance.rules import Residual, passed
 from protometry.explanations.relevance.window import Window, narrowed
 from tests.explanations.backbones import UnitReader, moved_statistics, protopnet
 
