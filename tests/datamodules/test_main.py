@@ -1,9 +1,6 @@
 """``protometry datamodules``: what it checks, and what it refuses."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -104,12 +101,3 @@ def test_wrong_command_lines(flags, capsys):
         main(flags)
     _, error = capsys.readouterr().err.splitlines()  # after a tip where to look
     assert error.startswith("error: ")
-
-
-@pytest.mark.slow
-def test_as_a_process(tmp_path):
-    command = [sys.executable, "-m", "protometry", "datamodules", "check", "--data=Cub200", f"--data.root={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
-    assert done.returncode == 2
-    assert "to hold CUB_200_2011/images.txt" in done.stderr
-    assert "Traceback" not in done.stderr

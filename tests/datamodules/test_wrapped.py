@@ -11,12 +11,11 @@ from PIL import Image, ImageDraw
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from protometry.callbacks import Interpretability, PhaseSchedule
-from protometry.datamodules import SketchBirds, WrappedDatasets, load_datamodule
+from protometry.datamodules import SketchBirds, WrappedDatasets
 from protometry.datamodules.check.check import check_data
 from protometry.datamodules.dataset import image_tensor
 from protometry.datamodules.sample import ClassTables
-from protometry.lightning_modules import Classifier, load_model
-from tests.tiny_runs import fit, run_evaluation
+from protometry.lightning_modules import Classifier
 
 PAIR = ["disc", "square"]
 
@@ -297,17 +296,3 @@ def test_training_without_a_schedule_and_tests_without_metrics_say_so():
         trainer().fit(classifier(), data)
     with pytest.warns(UserWarning, match="Nothing was measured: add `Interpretability"):
         trainer().test(classifier(), data)
-
-
-@pytest.mark.slow
-def test_a_subclass_serves_the_command_line(tmp_path):
-    folder = tmp_path / "own"
-    own = [f"--data={OwnShapes.__module__}.OwnShapes", "--data.image_size=32", "--data.batch_size=12"]
-    fit(folder, *own, "--trainer.max_epochs=1", model="Classifier", data=f"{OwnShapes.__module__}.OwnShapes")
-    run_evaluation(folder, "--suite", "general,compactness")
-    fit(folder, *own, "--ckpt_path=last", model="Classifier", data=f"{OwnShapes.__module__}.OwnShapes")
-    straight = tmp_path / "straight"
-    fit(straight, *own, model="Classifier", data=f"{OwnShapes.__module__}.OwnShapes")
-    one, other = (load_model(path / "checkpoints/last.ckpt").state_dict() for path in (folder, straight))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert load_datamodule(folder / "checkpoints/last.ckpt", allow_classes=["tests"]).dataset_name == "OwnShapes"

@@ -11,10 +11,6 @@ import re
 import shutil
 import socket
 import sqlite3
-import subprocess
-import sys
-import threading
-import time
 from dataclasses import replace
 
 import httpx
@@ -39,7 +35,6 @@ from tests.studies.visitor import read_page, take_part, visit
 from tests.tiny_runs import ROOT
 
 HOST = "http://study.test"
-ROUNDS = 8  # a server is killed so often
 STUDY = Study("toy", "Toy", 0, "agreement", [], Assignment(1, 1, 1))
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
@@ -490,73 +485,3 @@ def test_prolific_sends_and_gets_people_back(tmp_path):
     assert "C1" not in site.get("/p").text
     site.post(site.form(comments=""))
     assert 'href="https://app.prolific.com/submissions/complete?cc=C1%26X"' in site.get("/p").text
-
-
-@pytest.mark.slow
-def test_two_hundred_at_once(tmp_path):
-    """Every acknowledged page is in the database, and none twice."""
-    bundle = make_bundle(tmp_path / "study", people=200)
-    assert visit(bundle, tmp_path / "a.sqlite", SimulatedParticipant("noisy"), 200) == 200
-    _, people, visits = read_database(tmp_path / "a.sqlite")
-    assert [one.status for one in people] == ["completed"] * 200
-    assert len(visits) == len({(one.number, one.step) for one in visits}) == 200 * 14
-    shown = [item for one in people for item in one.items]
-    assert {shown.count(item) for item in set(shown)} == {100}
-
-
-@pytest.mark.slow
-def test_killed_under_load_loses_no_acknowledged_page(tmp_path):
-    """Eight times, a server is killed while 16 people answer; what it acknowledged is there, whole and once."""
-    make_bundle(tmp_path / "study", people=10_000)
-    acknowledged = []
-    for round_ in range(ROUNDS):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [sys.executable, "-m", "protometry", "studies", "serve", str(tmp_path / "study"), "--port", str(port)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            assert f":{port}/" in server.stdout.readline()
-            before = len(acknowledged)
-
-            def kill(pages: int = before + 20 + 5 * round_, server: subprocess.Popen[str] = server) -> None:
-                while len(acknowledged) < pages and server.poll() is None:
-                    time.sleep(0.01)
-                server.kill()
-
-            killer = threading.Thread(target=kill)
-            killer.start()
-            try:
-                asyncio.run(_load(f"http://127.0.0.1:{port}", acknowledged))
-            finally:
-                server.kill()
-                killer.join()
-            assert len(acknowledged) >= before + 20
-    _, people, visits = read_database(tmp_path / "study/answers.sqlite")
-    numbers = {one.id: one.number for one in people}
-    there = [(one.number, one.step) for one in visits]
-    assert len(there) == len(set(there))
-    assert {(numbers[name], step) for name, step in acknowledged} <= set(there)
-    for one in people:
-        assert [step for number, step in there if number == one.number][-1:] in ([], [one.step - 1], [one.step - 2])
-    with sqlite3.connect(tmp_path / "study/answers.sqlite") as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-async def _load(url, acknowledged):
-    async def person():
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            with contextlib.suppress(httpx.TransportError):
-                page = await client.post("/join", headers=FORM, follow_redirects=True)
-                while (form := read_page(page.text)).hidden:
-                    choices = {name: min(values) for name, values in form.offered.items() if values}
-                    choices |= {"consent": "agree"} if "consent" in choices else {}
-                    choices |= {"quiz.0": "1", "quiz.1": "2"} if "quiz.0" in choices else {}
-                    choices.pop("pictures_missing", None)
-                    sent = await client.post("/p", data=form.filled(choices))
-                    assert sent.status_code == 303
-                    acknowledged.append((next(iter(client.cookies.values())), int(form.hidden["step"])))
-                    page = await client.get("/p", follow_redirects=True)
-                await person()
-
-    await asyncio.gather(*(person() for _ in range(16)))
