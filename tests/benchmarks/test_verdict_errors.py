@@ -10,16 +10,16 @@ from protometry.metrics.sanity.against_control import AgainstControl
 from protometry.metrics.suite import ENTRIES, SUITES
 
 
-@pytest.mark.parametrize(
-    ("draws", "most"),
-    # a share of .025, of each verdict: five errors or more in 40 draws come by chance once in 250 times
-    [(40, 4 / 40), pytest.param(400, 0.025 + 3 * 0.0078, marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize(("key", "name"), CASES)
-def test_verdicts_are_rarely_wrong(key, name, draws, most):
+def assert_rarely_wrong(key, name, draws, most):
     same, margin = (verdicts(key, CASES[key, name], lift, draws) for lift in (0.0, CLEAR))
     assert same["clear"] == margin["worse"] == 0
     assert max(same["worse"], margin["clear"]) <= most
+
+
+@pytest.mark.parametrize(("key", "name"), CASES)
+def test_verdicts_are_rarely_wrong(key, name):
+    """A share of .025, of each verdict: five errors or more in 40 draws come by chance once in 250 times."""
+    assert_rarely_wrong(key, name, draws=40, most=4 / 40)
 
 
 def test_every_sentence_with_a_control_is_simulated():

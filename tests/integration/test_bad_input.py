@@ -10,7 +10,7 @@ import torch
 
 from protometry.callbacks.run import checkpoint as checkpoint_module
 from protometry.scripts import train
-from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, start, state
+from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, differences, fit, fit_args, last, run_evaluation, state
 
 
 def files(folder):
@@ -232,10 +232,3 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, finished_
 
 
 # -- from the shell -------------------------------------------------------------------------------------------------
-@pytest.mark.slow
-def test_a_mistake_in_a_process_of_its_own(tmp_path):
-    process = start(*fit_args(tmp_path / "run", "--model.preset=fast"), stderr=-1)
-    _, said = process.communicate()
-    assert process.returncode == 2
-    assert said.splitlines()[-1].startswith("error: Expected argument `preset` to be one of")
-    assert "Traceback" not in said

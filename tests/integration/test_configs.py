@@ -50,9 +50,10 @@ def test_every_data_module_has_a_config():
     assert modules == {kind.__module__.split(".")[2] for kind in kinds} - of_all_sets
 
 
-@pytest.mark.parametrize(
-    "config", [name if "quickstart" in name else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
-)
+QUICKSTART = [name for name in CONFIGS if "quickstart" in name]
+
+
+@pytest.mark.parametrize("config", QUICKSTART)  # the others: tests/slow
 def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
     words = command_of(config)
     collected = {}

@@ -23,7 +23,6 @@ from protometry.datamodules.dataset import with_float_images
 from protometry.explanations import Targets
 from protometry.lightning_modules.contract import Projectable, SelectsFeatures, logits_of
 from protometry.metrics.primitives.perturbation import normal_quantiles
-from protometry.metrics.suite import resolve
 from tests.engine_runs import Run
 from tests.explanations.registry import EXPLAINERS
 from tests.lightning_modules.registry import MODELS, tiny_birds
@@ -32,9 +31,6 @@ WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::m
 CHECK, FINITE = "protometry.explanations.explainer._check", "protometry.callbacks.forward.observer.refuse_broken"
 LADDER = "protometry.explanations.relevance.prp_and_lrp_rules.settle"
 AMPLIFIED = "protometry.explanations.relevance.propagation.attribute"
-FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
-OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protometry.metrics.facts.named"  # per pass
-DRAWN = "protometry.callbacks.forward.untrained_backbone._drawn"  # per pass
 SUMMED, BOXES = "protometry.explanations.summed_maps", "protometry.explanations.summed_maps._boxes"
 PROJECTION = "protometry.callbacks.phases.projection.patch_distances"
 BATCH = {
@@ -223,30 +219,6 @@ def one_batch_seen(keys, model, cuda):
     cuda.places.clear()
     engine.on_test_batch_end(run, model, None, fake(batch), 0)
     return engine, run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
-def test_waits_of_an_evaluation(cuda, name):
-    """All metrics on a batch of one chunk: seven explained forwards, two of five units and five of one."""
-    model = built(name, cuda)
-    # the protocol of FunnyBirds waits for every chunk: the host draws the birds without parts; heads and directions
-    # are solved before, see below
-    hosts = (
-        "funnybirds/",
-        "concepts/locality",
-        "concepts/anec",
-        "concepts/completeness",
-        "concepts/tcav",
-        "sanity/exchanged",
-    )
-    keys = [key for key in resolve(["all"]) if not key.startswith(hosts)]
-    engine, run = one_batch_seen(keys, model, cuda)
-    once = {FIRST: 1, OWNED: 1, DRAWN: sum(p.ndim > 1 for p in model.backbone.parameters())} | (
-        {} if name == "ProtoTree" else {NAMED: 1}
-    )
-    assert cuda.places == {CHECK: 7, LADDER: 30, AMPLIFIED: 7, FINITE: 1} | once
-    engine.on_test_epoch_end(run, model)
 
 
 def test_solved_heads_and_directions_wait_for_nothing(cuda, monkeypatch):

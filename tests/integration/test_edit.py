@@ -10,31 +10,11 @@ import torch
 
 from protometry.datamodules.shortcut import Stamp
 from protometry.evaluation.edit import edited_phases, main, reasons_of
-from protometry.lightning_modules import PIPNet, load_model
+from protometry.lightning_modules import PIPNet
 from tests.lightning_modules.registry import TINY_PROTOPNET, selected_qpm
-from tests.tiny_runs import fit, run_evaluation
+from tests.tiny_runs import fit
 
 SIZE = (32, 32)
-
-
-@pytest.mark.slow
-def test_removed_units_are_gone_and_all_else_stays(tmp_path, capfd):
-    last = "{epochs: 1, on_enter: [project, fit_head], head: {penalty: 1.0e-4}}"
-    phases = f"--model.phases={{warm: {{epochs: 1}}, joint: {{epochs: 2}}, last: {last}, joint2: null, last2: null}}"
-    fit(tmp_path / "first", phases, model="ProtoPNet")
-    run_evaluation(tmp_path / "first")
-    before = load_model(tmp_path / "first/checkpoints/last.ckpt")
-    used = before.units().active.nonzero().flatten().tolist()
-    capfd.readouterr()
-    main([str(tmp_path / "first/checkpoints/last.ckpt"), "--remove", f"{used[0]}, {used[2]}", "--experiment", "second"])
-    printed = capfd.readouterr().out
-    after = load_model(tmp_path / "second/checkpoints/last.ckpt")
-    assert "general/accuracy" in printed
-    assert not after.units().active[[used[0], used[2]]].any()
-    assert torch.equal(after.prototypes.vectors, before.prototypes.vectors)
-    assert after.prototypes.sample_id == before.prototypes.sample_id
-    assert not torch.equal(after.linear.weight[:, used[1]], before.linear.weight[:, used[1]])
-    assert (after.phase.name, after.phase.epochs) == ("edit", 1)
 
 
 def test_without_an_evaluation_nothing_is_trained(trained):

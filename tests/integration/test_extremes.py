@@ -44,7 +44,7 @@ def smallest(build, **options):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("classes", "side"), [(2, None), (1000, 64), pytest.param(2, 448, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("classes", "side"), [(2, None), (1000, 64)])
 def test_models_decide(name, classes, side):
     """In every preset; their scores tell two images apart."""
     torch.manual_seed(0)

@@ -2,17 +2,12 @@
 
 import csv
 import math
-import os
-import resource
 import shlex
-import subprocess
 import sys
-import time
 
 import pytest
 import yaml
 
-from protometry.run_folder.lock import LOCK
 from protometry.scripts import train
 from protometry.sweeps import tune as tuner
 from protometry.sweeps.__main__ import main
@@ -63,24 +58,6 @@ def test_a_trial_without_room_on_the_disk_is_tried_again(tuning, tmp_path):
     for _ in range(2):
         with pytest.raises(OSError, match=r"No space left on device: .*trial000"):
             main(tuning(low=9, high=9, trials=1, luck="No space left on device"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("room", [0, 200_000])  # bytes; an empty database takes 100,000
-def test_a_full_disk_is_said_and_the_tuning_continues_with_room(room, tuning, monkeypatch):
-    words, before = tuning(trials=2), resource.getrlimit(resource.RLIMIT_FSIZE)
-    asked = tuner._trials
-    monkeypatch.setattr(tuner, "_trials", lambda study: resource.setrlimit(limit, (4096, before[1])) or asked(study))
-    limit = resource.RLIMIT_FSIZE
-    if not room:
-        resource.setrlimit(limit, (4096, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"No space left on device: .*optuna\.db"):
-            main(words)
-    finally:
-        resource.setrlimit(limit, before)
-    monkeypatch.setattr(tuner, "_trials", asked)
-    main(words)
 
 
 def trials(folder):
@@ -174,27 +151,6 @@ def test_the_database_lies_in_the_folder_whatever_its_name(tuning, tmp_path):
     main(tuning(name=name, trials=1))
     assert (tmp_path / "runs" / name / "optuna.db").is_file()
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [name]
-
-
-@pytest.mark.slow
-def test_a_killed_trial_is_tried_again_in_its_run(tuning, tmp_path):
-    words = [*tuning(seconds=2.0, trials=1)]
-    process = stand_in.start(tmp_path, words)
-    run = tmp_path / "runs" / "t" / "trial000"
-    stand_in.wait_for((run / "metrics.csv").exists, process)
-    process.kill()
-    process.communicate()
-    time.sleep(0.1)
-    os.kill(int((run / LOCK).read_text().split()[1]), 9)
-    hold = f"import fcntl; file = open({str(run / LOCK)!r}, 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outlived:
-        outlived.stdout.readline()
-        with pytest.raises(ValueError, match=r"Expected no other process in .*trial000, but .* Wait until it ends"):
-            main(words)
-        outlived.communicate(b"\n")
-    main(words)
-    assert [row["run"] for row in trials(tmp_path)] == ["trial000"]
-    assert (run / "train.log").read_text().count("--ckpt_path last") == 1
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "configs" / "sweep").glob("tune_*.yaml")), ids=lambda file: file.stem)

@@ -1,14 +1,12 @@
 """Corrections within an evaluation: by the definition, image by image, and whatever the batches and processes."""
 
-import math
-
 import pytest
 import torch
 
 from protometry.callbacks import Interpretability
 from protometry.lightning_modules.contract import logits_of
 from protometry.metrics.functional import keyed_uniform
-from tests.engine_runs import run_engine, values
+from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
 SUITE = ["general/accuracy", "concepts/accuracy", "concepts/auc", "concepts/ece", "intervention"]
@@ -19,20 +17,6 @@ def built(name="ConceptBottleneck"):
     model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
     model.load_percentiles(torch.full((20,), -3.0), torch.full((20,), 3.0))
     return model
-
-
-def evaluated(batch_size=16, **options):
-    return run_engine(Interpretability(SUITE), built(), tiny_birds(test_size=15), batch_size=batch_size, **options)
-
-
-def evaluated_in_a_process(rank, world_size):
-    torch.set_num_threads(1)
-    return evaluated(3, rank=rank, world_size=world_size)
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return evaluated()
 
 
 def slow_curve(model, data, single=False, uncertain=False, trials=5):
@@ -81,16 +65,6 @@ def test_curves_by_the_definition(name):
     own = "percentiles" if name == "ConceptBottleneck joint" else "binary"
     assert result[f"intervention/area_{own}"]["curve"] == result["intervention/area"]["curve"]
     assert {len(result[f"intervention/area{ending}"]["curve"]) for ending in ("", "_single")} == {11, 21}
-
-
-@pytest.mark.slow
-def test_batches_and_processes_change_nothing(reference, ddp_pool):
-    for evaluation in (evaluated(4), *ddp_pool.run(evaluated_in_a_process)):
-        assert evaluation.metrics.keys() == reference.metrics.keys()
-        for key, figures in values(reference).items():
-            assert values(evaluation)[key] == pytest.approx(figures, abs=1e-12, nan_ok=True), key
-        assert evaluation.metrics["intervention/area"]["curve"] == reference.metrics["intervention/area"]["curve"]
-    assert all(math.isfinite(entry["value"]) for entry in reference.metrics.values())
 
 
 def test_percentiles_that_were_not_stored_are_the_reason():

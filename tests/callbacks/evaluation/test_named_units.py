@@ -61,10 +61,6 @@ def named(rows, concepts=None):
     return result.unit_concepts.tolist(), result.concept_order.tolist()
 
 
-def named_on(rank, world_size, shares):
-    return named(shares[rank])
-
-
 def test_names_are_the_best_areas():
     area = concept_auc(SCORES, LABELS)
     best = [int(row.argmax()) if row.max() >= 0.6 else -1 for row in area]
@@ -72,15 +68,6 @@ def test_names_are_the_best_areas():
     assert names == [*best[:5], -1]
     assert names[:2] == [2, -1]
     assert order == sorted(range(CONCEPTS), key=lambda concept: -int(LABELS[:, concept].sum()))
-
-
-@pytest.mark.slow
-def test_every_share_of_the_images_gives_the_same(ddp_pool):
-    rows, own = torch.arange(IMAGES), torch.tensor([0, 1, 2, -1, 0, 1])
-    expected = named(rows)
-    for shares in ([rows[::2], rows[1::2]], [rows[:0], rows]):
-        assert ddp_pool.run(named_on, shares) == [expected, expected]
-    assert named(rows, own) == ([0, 1, 2, -1, 0, -1], expected[1])  # the model's names stay, but for inactive units
 
 
 def test_a_concept_that_the_data_do_not_have():

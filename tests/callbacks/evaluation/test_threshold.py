@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning import Callback
 
-from protometry.callbacks import Interpretability, PrototypeMedia, RunCheckpoint, read_checkpoint
+from protometry.callbacks import Interpretability, RunCheckpoint, read_checkpoint
 from protometry.callbacks.evaluation.threshold import fit_threshold, threshold_of
 from protometry.datamodules.sketch_birds import SketchBirds
 from protometry.lightning_modules import Classifier
@@ -152,20 +152,3 @@ def test_without_validation_it_stays_zero_with_one_warning(recwarn):
     assert model.decision_threshold == 0
     warned = [warning for warning in recwarn if "no validation split to fit the decision" in str(warning.message)]
     assert len(warned) == 1
-
-
-@pytest.mark.slow
-def test_prototypes_are_drawn_under_a_label_that_owns_them(tmp_path):
-    """The class of a source image is a bird, none of the 20 attributes."""
-    data = birds()
-    model = make(TINY_PROTOPNET, phases={"warm": None, "joint": {"epochs": 1}, "settle": None, "last": {"epochs": 1}})
-    tiny_trainer(PrototypeMedia(), default_root_dir=tmp_path, limit_val_batches=0).fit(model, datamodule=data)
-    rows = (tmp_path / "prototypes" / "joint-epoch00.csv").read_text().splitlines()[1:]
-    named = {int(row.split(",")[0]): row.split(",")[1] for row in rows}
-    source = model.units().source
-    assert named == {unit: data.class_names[unit // 2] for unit in range(40) if source.found[unit]}
-    for unit in named:
-        index = data.dataset("projection").sample_ids.index(source.sample_id[unit])
-        sample = data.dataset("projection")[index]
-        assert sample["labels"][unit // 2]
-        assert source.label[unit] == sample["label"]  # the stratum

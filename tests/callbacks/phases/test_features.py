@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from protometry.callbacks.phases import features as keeping
-from protometry.lightning_modules.backbones import Backbone
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
-from tests.tiny_runs import StopError, differences, fit, state, stop_at
+from tests.tiny_runs import fit, state
 
 FROZEN = {  # phases that do not train the backbone
     "ProtoPNet": "{warm: {epochs: 1, bn: eval}, joint: {epochs: 2, bn: eval, trainable: {backbone: null}}, "
@@ -19,92 +18,11 @@ FROZEN = {  # phases that do not train the backbone
     "PIPNet": "{pretrain: null, head: {epochs: 3}, partial: null, full: null, full_from_30: null}",
     "PosthocCBM": "{residual: {epochs: 2}}",
 }
-TRAINING, VALIDATION = 48, 16
-
-
-@pytest.fixture
-def computed(monkeypatch):
-    """Of every forward of a backbone: the number of images whose features were not found, padding included."""
-    counts, find = [], Backbone.forward
-
-    def counted(self, images):
-        kept = self.kept is not None and self.kept.find(images) is not None
-        counts.append(0 if kept else len(images))
-        return find(self, images)
-
-    monkeypatch.setattr(Backbone, "forward", counted)
-    return counts
 
 
 def run(folder, *more, model="ProtoPNet"):
     fit(folder, f"--model.phases={FROZEN[model]}", *more, model=model)
     return state(folder)
-
-
-def kept_images(cache):
-    """The number of images in the only folder of a cache."""
-    (folder,) = (cache / "features").iterdir()
-    return sum(file.stat().st_size // 36 for file in folder.glob("*.keys"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["ProtoPNet", "ProtoPool", "PosthocCBM"])
-def test_weights_and_results_are_those_of_a_run_that_keeps_nothing(tmp_path, model, computed):
-    shown = run(tmp_path / "shown", model=model)
-    cache, passes = f"--data.cache={tmp_path / 'cache'}", sum(computed)
-    computed.clear()
-    kept = run(tmp_path / "kept", cache, model=model)
-    assert differences(kept, shown) == []
-    assert (tmp_path / "kept" / "metrics.csv").read_text() == (tmp_path / "shown" / "metrics.csv").read_text()
-    assert sum(computed) < passes
-    assert kept_images(tmp_path / "cache") == TRAINING + VALIDATION
-    computed.clear()
-    assert differences(run(tmp_path / "again", cache, model=model), shown) == []
-    assert not {12, TRAINING} & set(computed)  # no batch of any pass
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch):
-    cache, keep, calls = tmp_path / "cache", KeptFeatures.keep, []
-
-    def killed(self, images, compute):
-        calls.append(len(images))
-        if len(calls) == 3:
-            raise StopError
-        return keep(self, images, compute)
-
-    monkeypatch.setattr(KeptFeatures, "keep", killed)
-    with pytest.raises(StopError):
-        run(tmp_path / "cut", f"--data.cache={cache}")
-    before = kept_images(cache)
-    assert 0 < before < TRAINING + VALIDATION
-    (torn,) = cache.rglob("*.rows")
-    with torn.open("ab") as file:
-        file.write(b"half of a row")
-    monkeypatch.setattr(KeptFeatures, "keep", keep)
-    kept = run(tmp_path / "kept", f"--data.cache={cache}")
-    assert kept_images(cache) == TRAINING + VALIDATION
-    assert differences(kept, run(tmp_path / "shown")) == []
-
-
-@pytest.mark.slow
-def test_a_resume_in_the_middle_of_a_phase(tmp_path):
-    straight, cache = run(tmp_path / "straight"), f"--data.cache={tmp_path / 'cache'}"
-    with pytest.raises(StopError):
-        run(tmp_path / "cut", cache, *stop_at(6))
-    shutil.rmtree(tmp_path / "cache")
-    assert differences(run(tmp_path / "cut", cache, "--ckpt_path", "last"), straight) == []
-    assert kept_images(tmp_path / "cache") == TRAINING + VALIDATION
-
-
-@pytest.mark.slow
-def test_augmentations_that_epochs_show_in_turn(tmp_path):
-    """PIPNet: two views of every image, of each of two augmentations."""
-    more = ("--data.fixed_augmentations=2", f"--data.cache={tmp_path / 'cache'}")
-    kept = run(tmp_path / "kept", *more, model="PIPNet")
-    assert kept_images(tmp_path / "cache") == TRAINING * (1 + 2 * 2) + VALIDATION
-    assert differences(kept, run(tmp_path / "shown", more[0], model="PIPNet")) == []
-    assert differences(kept, run(tmp_path / "endless", model="PIPNet")) != []
 
 
 @pytest.mark.parametrize(

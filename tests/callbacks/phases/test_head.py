@@ -60,20 +60,6 @@ def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
     refuse_unsolvable(ProtoTree.presets["sketch"], model, blind)
 
 
-@pytest.mark.slow
-def test_a_pipnet_ends_with_the_solution(tmp_path):
-    phase = "{epochs: 2, trainable: {head: 0.05}, losses: {pipnet_class: 1}, bn: eval, on_enter: [fit_head]}"
-    head = "--model.phases.last.head={penalty: 0.003, others: 1, nonnegative: %s}"
-    with pytest.raises(ValueError, match=r"`phases.last.head.nonnegative` to be true, because PIPNet has no negative"):
-        fit(tmp_path / "refused", f"--model.phases.last={phase}", head % "false", model="PIPNet")
-    fit(tmp_path / "run", f"--model.phases.last={phase}", head % "true", model="PIPNet")
-    weight = last(tmp_path / "run")["state_dict"]["linear.weight"]
-    assert weight.min() == 0
-    with (tmp_path / "run" / "head_path.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert (weight > 0).sum() / 8 == pytest.approx(float(row["weights_per_class"])) != 0
-
-
 def test_a_run_ends_with_the_solution(tmp_path):
     """By flags alone, in three epochs of the last phase: what is best is what the action left."""
     phases = "{warm: {epochs: 1}, joint: null, joint2: null, last2: null, last: {epochs: 3, trainable: {head: 0.1}}}"

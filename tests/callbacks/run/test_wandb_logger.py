@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import sys
 import time
 import warnings
@@ -11,7 +10,6 @@ import pytest
 import wandb
 from PIL import Image
 
-from protometry.callbacks.run import wandb_logger
 from protometry.callbacks.run.csv_logger import RunCSVLogger
 from protometry.callbacks.run.loggers import log_images
 from protometry.callbacks.run.wandb_logger import RunWandbLogger, store_run, stored_run, wandb_mode, why_no_wandb
@@ -129,27 +127,6 @@ def test_a_checkpoint_knows_the_run(tmp_path):
 
 
 # -- a W&B that does not work -----------------------------------------------------------------------------------------
-@pytest.mark.slow
-@pytest.mark.parametrize("listening", [True, False], ids=["silent server", "no server"])
-def test_a_run_whose_server_does_not_answer_goes_on_offline(offline, monkeypatch, listening):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        if listening:
-            server.listen()
-        for name, value in (("API_KEY", "a" * 40), ("BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")):
-            monkeypatch.setenv(f"WANDB_{name}", value)
-        monkeypatch.delenv("WANDB_MODE")
-        monkeypatch.setitem(wandb_logger.WAITS, "init_timeout", 2.0)
-        wandb.teardown()
-        logger = RunWandbLogger(str(offline), run_id="abc")
-        with pytest.warns(UserWarning, match=r"W&B does not answer \(\w+: .*\): the run is logged offline"):
-            logger.log_metrics({"loss": 0.5}, 3)
-        logger.finalize("success")
-        assert not logger.failed
-        assert logger.is_offline
-    (segment,) = segments(offline)
-    assert segment.run.run_id == "abc"
-    assert [row["loss"] for row in segment.history] == [0.5]
 
 
 def test_a_service_that_cannot_start_ends_logging_there_with_one_warning(offline, monkeypatch):

@@ -4,8 +4,6 @@ import pytest
 
 from tests.tiny_runs import STEPS_PER_EPOCH, StopError, differences, fit, last, state, stop_at
 
-pytestmark = pytest.mark.slow
-
 # a threshold that every score passes ends each phase after its first epoch
 STOP = [
     "--trainer.callbacks+=EarlyStopping",

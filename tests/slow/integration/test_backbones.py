@@ -17,7 +17,6 @@ WAYS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_train_evaluate_resume_and_predict(name, tmp_path):
     backbone = f"--model.backbone={WAYS[name]}"

@@ -5,8 +5,6 @@ import torch
 
 from tests.tiny_runs import StopError, differences, fit, last, run_evaluation, stop_at
 
-pytestmark = pytest.mark.slow
-
 
 def start_of(run, checkpoint="last"):
     return f"--model.init_from={run}/checkpoints/{checkpoint}.ckpt"

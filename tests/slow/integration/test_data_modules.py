@@ -17,8 +17,6 @@ from tests.exports import export
 from tests.photo_trees import make_cars, write_attributes
 from tests.tiny_runs import fit, run_evaluation
 
-pytestmark = pytest.mark.slow
-
 MODELS = {  # two epochs each; the second starts with a projection, or trains everything
     "ProtoPNet": ["{warm: null, joint: {epochs: 1}, last: {epochs: 1}, joint2: null, last2: null}"],
     "PIPNet": [

@@ -15,8 +15,6 @@ from protometry.run_folder.command_line.ending import from_shell
 from protometry.scripts import evaluate
 from tests.tiny_runs import STEPS_PER_EPOCH, fit, last, run_evaluation
 
-pytestmark = pytest.mark.slow
-
 CLEAN = multiprocessing.get_context("forkserver")  # a fork of ours might inherit threads of autograd
 
 

@@ -5,11 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from benchmarks.timing import WITHOUT_CACHE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, str(ROOT / "benchmarks" / "rows.py"), "--repeats", "1"]
 
 
@@ -18,7 +16,6 @@ def cells(*arguments):
     return [row.strip("| ").split(" | ") for row in done.stdout.splitlines()[2:]]
 
 
-@pytest.mark.slow
 def test_both_checkouts_are_measured():
     (row,) = cells("--rows", "head", "--earlier", str(ROOT))
     assert len(row) == 7
@@ -26,14 +23,12 @@ def test_both_checkouts_are_measured():
     assert row[6] == "released formula"
 
 
-@pytest.mark.slow
 def test_what_takes_too_long_is_cut_off():
     ((_, time, *rest),) = cells("--rows", "suite", "--limit", "0.1")
     assert time == "> 3"
     assert rest == ["–", "–", "–"]
 
 
-@pytest.mark.slow
 def test_ten_times_more_images_need_no_more_memory():
     """Holding the pixels of the further images would take more than the peak may grow by."""
 

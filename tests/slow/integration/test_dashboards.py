@@ -18,8 +18,6 @@ from tests.pages import DOCS
 from tests.tiny_runs import EPOCHS, STEPS_PER_EPOCH, fit
 from tests.wandb_files import history, segments, table
 
-pytestmark = pytest.mark.slow
-
 LOGGERS = [f"--trainer.logger+={name}" for name in ("RunWandbLogger", "RunTensorBoardLogger")]
 FEW = ["--explanations.images=2", "--explanations.top_k=2", "--explanations.units=3"]
 

@@ -17,8 +17,6 @@ from protometry.metrics.suite import ENTRIES, resolve
 from protometry.scripts import evaluate
 from tests.tiny_runs import ARGUMENTS, ROOT, fit_learning
 
-pytestmark = pytest.mark.slow
-
 MODELS = [*ARGUMENTS, "ProtoPNet", "ProtoPNet pruned"]
 PRUNING = ["--config", f"{ROOT}/configs/model/protopnet_pruned.yaml", "--model.phases.prune.epochs=1"]
 # the second evaluation of a model leaves out heads fitted to training images, which the first one fits alike

@@ -9,8 +9,6 @@ import torch
 from protometry.datamodules import Cub200, SketchBirds
 from tests.tiny_runs import DATA, StopError, differences, fit, last, state, stop_at
 
-pytestmark = pytest.mark.slow
-
 OTHER_WAYS = [
     "--data.num_workers=2",
     "--data.eval_batch_size=7",

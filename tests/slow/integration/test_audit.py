@@ -7,7 +7,6 @@ from protometry.evaluation.results.runs import evaluations
 from tests.tiny_runs import fit
 
 
-@pytest.mark.slow
 def test_an_audit_is_measured_once_and_does_not_stand_for_the_run(tmp_path, capsys):
     phases = "--model.phases={warm: {epochs: 1}, joint: null, last: {epochs: 1}, joint2: null, last2: null}"
     fit(tmp_path / "run", phases, "--test_after_fit=true", model="ProtoPNet")

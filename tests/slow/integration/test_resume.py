@@ -27,8 +27,6 @@ from tests.tiny_runs import (
     stop_at,
 )
 
-pytestmark = pytest.mark.slow
-
 
 class Requeue(Callback):
     """Does what Lightning does when SLURM announces the end of a job."""
@@ -146,7 +144,7 @@ def test_a_requeued_run_needs_no_arguments(stopped_copy, finished_run):
 def test_a_run_requeued_in_the_middle_of_an_epoch_repeats_it(tmp_path, finished_run):
     folder = tmp_path / "run"
     with pytest.raises(StopError):
-        fit(folder, "--trainer.callbacks+=tests.integration.test_resume.Requeue")
+        fit(folder, "--trainer.callbacks+=tests.slow.integration.test_resume.Requeue")
     for _ in range(2):  # queued once more when it has ended
         fit(folder)
         assert_same_run(folder, finished_run)

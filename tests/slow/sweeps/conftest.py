@@ -1,0 +1,6 @@
+"""The fixtures of ``tests/sweeps``."""
+
+from tests.sweeps.conftest import one_parser
+from tests.sweeps.test_tune import tuning
+
+__all__ = ["one_parser", "tuning"]
