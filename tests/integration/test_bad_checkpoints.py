@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from protometry.evaluation.trained_model import TrainedModel
 from tests.tiny_runs import differences, fit, last, run_evaluation
 
 
@@ -15,10 +16,12 @@ class Planted:
         return os.mkdir, ("ran",)
 
 
-def tamper(folder, change):
+def tamper(folder, change, source=None):
+    """Change the checkpoint of a run, or what one of another run holds."""
     path = folder / "checkpoints" / "last.ckpt"
-    checkpoint = torch.load(path, weights_only=True)
+    checkpoint = torch.load((source or folder) / "checkpoints" / "last.ckpt", weights_only=True)
     torch.save(change(checkpoint) or checkpoint, path)
+    return path
 
 
 def set_item(*keys):
@@ -42,48 +45,53 @@ def without(*keys):
     return lambda checkpoint: {key: value for key, value in checkpoint.items() if key not in keys}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
-        (lambda checkpoint: checkpoint["state_dict"], "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more"),
-        (lambda checkpoint: [1, 2], "but its content is different"),
-        (without("loops", "callbacks"), "it lacks `loops`; it lacks `callbacks`"),
-        (set_item("hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
-        (set_item("datamodule_hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
-        (set_item("hyper_parameters", 3), "`hyper_parameters`: input should be a valid dictionary .*, got 3"),
-        (set_item("hyper_parameters", "image_size", itself()), "but it is nested too deeply"),
-        (set_item("training", "settings", []), "`training.settings`: list should have at least 1 item"),
-        (set_item("global_step", "x"), "`global_step`: input should be a valid integer, got 'x'"),
-    ],
-)
-def test_foreign_checkpoints(change, message, run_copy):
-    tamper(run_copy, change)
-    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+FOREIGN = [
+    (set_item("callbacks", "x", Planted()), "to be a checkpoint with tensors and plain types only"),
+    (lambda checkpoint: checkpoint["state_dict"], "it lacks `state_dict`; it lacks `hyper_parameters`; .* 3 more"),
+    (lambda checkpoint: [1, 2], "but its content is different"),
+    (without("loops", "callbacks"), "it lacks `loops`; it lacks `callbacks`"),
+    (set_item("hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
+    (set_item("datamodule_hyper_parameters", "_instantiator", "os.system"), "_instantiator`: .*, got 'os.system'"),
+    (set_item("hyper_parameters", 3), "`hyper_parameters`: input should be a valid dictionary .*, got 3"),
+    (set_item("hyper_parameters", "image_size", itself()), "but it is nested too deeply"),
+    (set_item("training", "settings", []), "`training.settings`: list should have at least 1 item"),
+    (set_item("global_step", "x"), "`global_step`: input should be a valid integer, got 'x'"),
+]
+
+
+def test_foreign_checkpoints(run_copy, finished_run):
+    for change, message in FOREIGN:
+        tamper(run_copy, change, finished_run)
         with pytest.raises(ValueError, match=message):
+            last(run_copy)
+    tamper(run_copy, FOREIGN[0][0], finished_run)
+    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+        with pytest.raises(ValueError, match=FOREIGN[0][1]):
             use(run_copy)
     assert not os.path.exists("ran")
     assert not (run_copy / "evaluation").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (set_item("hyper_parameters", "_class_path", "os.system"), "to name classes of this project, but it names"),
-        (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name classes of this project"),
-        (set_item("hyper_parameters", "image_size", "x"), "of NoisyProtoPNet, but .*image_size.* Got value: x"),
-        (set_item("datamodule_hyper_parameters", "test_size", 1.5), "of SketchBirds, but .*test_size.* <class .int.>"),
-        (set_item("datamodule_hyper_parameters", "test_size", 10**12), "every split to have at most 10000000 images"),
-        (set_item("training", "class_names", ["a"]), "to name as many classes as it has, but got 1 names"),
-        (
-            lambda checkpoint: checkpoint["state_dict"].__delitem__("linear.weight"),
-            r"weights of NoisyProtoPNet, but got others: .*linear.weight.*last.ckpt",
-        ),
-    ],
-)
-def test_checkpoints_that_name_other_things(change, message, run_copy):
-    tamper(run_copy, change)
-    with pytest.raises(ValueError, match=message):
+OTHER = [
+    (set_item("hyper_parameters", "_class_path", "os.system"), "to name classes of this project, but it names"),
+    (set_item("datamodule_hyper_parameters", "_class_path", "builtins.dict"), "to name classes of this project"),
+    (set_item("hyper_parameters", "image_size", "x"), "of NoisyProtoPNet, but .*image_size.* Got value: x"),
+    (set_item("datamodule_hyper_parameters", "test_size", 1.5), "of SketchBirds, but .*test_size.* <class .int.>"),
+    (set_item("datamodule_hyper_parameters", "test_size", 10**12), "every split to have at most 10000000 images"),
+    (set_item("training", "class_names", ["a"]), "to name as many classes as it has, but got 1 names"),
+    (
+        lambda checkpoint: checkpoint["state_dict"].__delitem__("linear.weight"),
+        r"weights of NoisyProtoPNet, but got others: .*linear.weight.*last.ckpt",
+    ),
+]
+
+
+def test_checkpoints_that_name_other_things(run_copy, finished_run):
+    for change, message in OTHER:
+        trained = TrainedModel(tamper(run_copy, change, finished_run), allow_classes=["tests"])
+        with pytest.raises(ValueError, match=message):
+            trained.explained()
+    with pytest.raises(ValueError, match=OTHER[-1][1]):
         run_evaluation(run_copy)
 
 
@@ -102,13 +110,13 @@ def test_a_flipped_byte_anywhere(run_copy):
     assert [differences(checkpoint, read) for checkpoint in unseen] == [[]] * len(unseen)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_truncated_file(share, run_copy):
+def test_a_truncated_file(run_copy):
     path = run_copy / "checkpoints" / "last.ckpt"
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    for use in (run_evaluation, lambda folder: fit(folder, "--ckpt_path", "last")):
+    whole = path.read_bytes()
+    for share in (0.0, 0.3, 0.99):
+        path.write_bytes(whole[: int(len(whole) * share)])
         with pytest.raises(ValueError, match=r"last.ckpt to be a checkpoint with .* but it is damaged or foreign"):
-            use(run_copy)
+            last(run_copy)
 
 
 def test_outputs_that_are_not_finite_name_the_samples(run_copy):
@@ -121,16 +129,16 @@ def test_outputs_that_are_not_finite_name_the_samples(run_copy):
     assert not (run_copy / "evaluation").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (set_item("callbacks", "PhaseSchedule", {"index": "x"}), "lacks `callbacks.PhaseSchedule.entered`"),
-        (set_item("loops", {}), "it lacks `loops.fit_loop`"),
-        (set_item("optimizer_states", []), r"`optimizer_states`: list should have at least 1 item .*, got \[\]"),
-        (set_item("state_dict", {}), "weights of NoisyProtoPNet, but got others: .*Missing key"),
-    ],
-)
-def test_what_a_resumed_run_goes_on_from(change, message, run_copy):
-    tamper(run_copy, change)
-    with pytest.raises(ValueError, match=message):
-        fit(run_copy, "--ckpt_path", "last")
+RESUMED = [
+    (set_item("callbacks", "PhaseSchedule", {"index": "x"}), "lacks `callbacks.PhaseSchedule.entered`"),
+    (set_item("loops", {}), "it lacks `loops.fit_loop`"),
+    (set_item("optimizer_states", []), r"`optimizer_states`: list should have at least 1 item .*, got \[\]"),
+    (set_item("state_dict", {}), "weights of NoisyProtoPNet, but got others: .*Missing key"),
+]
+
+
+def test_what_a_resumed_run_goes_on_from(run_copy, finished_run):
+    for change, message in RESUMED:
+        tamper(run_copy, change, finished_run)
+        with pytest.raises(ValueError, match=message):
+            fit(run_copy, "--ckpt_path", "last")
