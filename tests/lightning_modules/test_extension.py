@@ -3,16 +3,17 @@
 import pytest
 
 from tests.lightning_modules import test_contract
-from tests.pages import run_page
+from tests.pages import DOCS, blocks
 
 
-@pytest.fixture(scope="module")
 def my_model():
-    """The class, from the code of the page, which takes a second."""
-    return run_page("add_a_model.md")["MyModel"]
+    """The class, from the first code of the page."""
+    names = {"__name__": "add_a_model"}
+    exec(next(blocks(DOCS / "add_a_model.md", "python"))["text"], names)
+    return names["MyModel"]
 
 
 class TestMyModel(test_contract.ContractTest):
-    @pytest.fixture
-    def build(self, my_model):
-        return my_model
+    @pytest.fixture(scope="class")
+    def build(self):
+        return my_model()
