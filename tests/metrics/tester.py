@@ -3,8 +3,6 @@
 A record maps the argument names of ``update`` to tensors with one row per image.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import pickle
@@ -24,7 +22,7 @@ from protometry.metrics.base import AveragedOver
 from tests.rounding import tolerance
 
 Record = dict[str, Tensor]
-NAN = math.nan
+NAN, INF = math.nan, math.inf
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 # sums of some hundred float64 terms, in another order than the oracle's
 TOLERANCE = tolerance(5000, dtype=torch.float64)
@@ -77,8 +75,11 @@ class MetricTests:
     def test_undefined(self, case: Case) -> None:
         check_undefined(case.build, case.record | case.undefined, case.skipped)
 
-    def test_two_processes(self, case: Case, ddp_pool: Any) -> None:
-        check_two_processes(ddp_pool, case.build, case.record)
+    def test_numbers_of_every_kind(self, case: Case) -> None:
+        check_numbers(case.build, case.record, case.oracle)
+
+    def test_two_processes(self, ddp_pool: Any) -> None:
+        check_two_processes(ddp_pool, self.cases.values())
 
 
 class ChangeTests(MetricTests):
@@ -173,6 +174,24 @@ def check_splits(build: Callable[[], SummaryMetric], record: Record, oracle: Cal
             assert same(updated(build(), part).compute(), oracle(part))
 
 
+def strided(value: Tensor) -> Tensor:
+    """The same numbers, which do not follow each other in memory."""
+    return value.transpose(0, -1).contiguous().transpose(0, -1) if value.ndim > 1 else value
+
+
+def check_numbers(build: Callable[[], SummaryMetric], record: Record, oracle: Callable[[Record], float]) -> None:
+    """Of every precision, in any layout; and what is not finite is undefined, whichever way it is not."""
+    kinds = {name: value.is_floating_point() and "labels" not in name for name, value in record.items()}
+    real = {name: record[name] for name, is_real in kinds.items() if is_real}
+    others = [{name: value.to(dtype) for name, value in real.items()} for dtype in DTYPES if dtype != torch.float32]
+    others += [{name: value.nan_to_num(bad, bad, bad) for name, value in real.items()} for bad in (NAN, INF, -INF)]
+    for changes in others:
+        data = {name: strided(value) for name, value in (record | changes).items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            assert same(updated(build(), data).compute(), oracle(data)), changes
+
+
 def check_protocol(build: Callable[[], SummaryMetric], record: Record) -> None:
     """Clone, pickle, reset, ``forward`` = ``update`` + ``compute``, empty batches, half precision states."""
     metric = updated(build(), record)
@@ -246,26 +265,32 @@ def check_change(build: Callable[[], SummaryMetric], record: Record) -> None:
     assert same_summaries(summaries[0], summaries[2])
 
 
-def summarise_share(rank: int, world_size: int, metric: SummaryMetric, record: Record, shares: list[slice]) -> Any:
-    """What one of two processes computes from its share, twice, and whether its own states survive."""
-    share = rows(record, shares[rank])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        if images(share):
-            updated(metric, share, 2)
-        before = {state: getattr(metric, state).clone() for state in metric._defaults}
-        summary, value, again = metric.summary(), metric.compute(), metric.summary()
-        kept = all(torch.equal(getattr(metric, state), local) for state, local in before.items())
-    return summary, value, again, kept
+def summarise_shares(rank: int, world_size: int, metrics: list[SummaryMetric], records: list[Record]) -> list[Any]:
+    """What one of two processes computes from its share of each record, and whether its own states survive."""
+    found = []
+    for metric, record, shares in ((m, r, s) for m, r in zip(metrics, records, strict=True) for s in SHARES):
+        share, fresh = rows(record, shares[rank]), metric.clone()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            if images(share):
+                updated(fresh, share, 2)
+            before = {state: getattr(fresh, state).clone() for state in fresh._defaults}
+            summary, value = fresh.summary(), fresh.compute()
+        found.append((summary, value, all(torch.equal(getattr(fresh, state), own) for state, own in before.items())))
+    return found
 
 
-def check_two_processes(ddp_pool: Any, build: Callable[[], SummaryMetric], record: Record) -> None:
-    """Strided halves of an odd number of images, and a process without any, give the value of one process."""
-    assert images(record) % 2 == 1
-    expected = updated(build(), record).summary()
-    for shares in ([slice(0, None, 2), slice(1, None, 2)], [slice(None), slice(0, 0)], [slice(0, 0), slice(None)]):
-        for summary, value, again, kept in ddp_pool.run(summarise_share, build(), record, shares):
-            assert same_summaries(summary, expected), (shares, summary, expected)
-            assert same_summaries(again, expected)
-            assert same(value, expected["value"])
+# strided halves of an odd number of images, and a process without any
+SHARES = [[slice(0, None, 2), slice(1, None, 2)], [slice(None), slice(0, 0)], [slice(0, 0), slice(None)]]
+
+
+def check_two_processes(ddp_pool: Any, cases: Iterable[Case]) -> None:
+    """Shares of the images give the value of one process."""
+    metrics, records = [case.build() for case in cases], [case.record for case in cases]
+    expected = [updated(case.build(), case.record).summary() for case in cases for _ in SHARES]
+    assert all(images(record) % 2 for record in records)
+    for found in ddp_pool.run(summarise_shares, metrics, records):
+        for (summary, value, kept), wanted in zip(found, expected, strict=True):
+            assert same_summaries(summary, wanted), (summary, wanted)
+            assert same(value, wanted["value"])
             assert kept

@@ -1,7 +1,5 @@
 """Records of object parts and of the peaks of the units of the class of each image."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -14,8 +14,6 @@ def slow_pac(one, other):
 
 class TestPrototypeActivationChange(MapChangeTests):
     cases: ClassVar = {"pac": case("maps", PrototypeActivationChange, slow_pac)}
-    kernel = staticmethod(prototype_activation_change)
-    change = staticmethod(slow_pac)
 
 
 def test_place_matters_but_in_the_published_code():

@@ -17,8 +17,6 @@ from tests.metrics.tester import updated
 
 class TestPrototypeActivationLocationChange(MapChangeTests):
     cases: ClassVar = {"palc": case("maps", PrototypeActivationLocationChange, slow_palc)}
-    kernel = staticmethod(prototype_activation_location_change)
-    change = staticmethod(slow_palc)
 
 
 def test_by_hand():

@@ -1,4 +1,3 @@
-import math
 from typing import ClassVar
 
 import pytest
@@ -11,9 +10,6 @@ from tests.metrics.tester import updated
 
 class TestPrototypeLocationChange(MapChangeTests):
     cases: ClassVar = {"plc": case("maps", PrototypeLocationChange, slow_plc)}
-    kernel = staticmethod(prototype_location_change)
-    change = staticmethod(slow_plc)
-    highest = math.inf
 
 
 def test_non_square_grid():

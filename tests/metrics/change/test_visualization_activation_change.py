@@ -8,7 +8,7 @@ from protometry.metrics import VisualizationActivationChange
 from protometry.metrics.change.visualization_activation_change import largest_first
 from protometry.metrics.functional import clip_saliency, visualization_activation_change
 from tests.metrics.change.changes import (
-    SaliencyChangeTests,
+    MapChangeTests,
     case,
     change_record,
     clipped,
@@ -26,12 +26,10 @@ def slow_vac(one, other):
     return ratio(sorted(one, reverse=True), sorted(other, reverse=True))
 
 
-class TestVisualizationActivationChange(SaliencyChangeTests):
+class TestVisualizationActivationChange(MapChangeTests):
     cases: ClassVar = {
         "vac": case("saliency", partial(VisualizationActivationChange, quantile=0.7), slow_vac, quantile=0.7)
     }
-    kernel = staticmethod(visualization_activation_change)
-    change = staticmethod(slow_vac)
 
 
 def test_by_hand():

@@ -7,7 +7,7 @@ from protometry.metrics import VisualizationLocationChange
 from protometry.metrics.functional import clip_saliency, visualization_location_change
 from tests.metrics.change.changes import (
     WIDTH,
-    SaliencyChangeTests,
+    MapChangeTests,
     at,
     case,
     change_record,
@@ -29,12 +29,10 @@ def slow_vlc(one, other):
     return 1 - share(filled_box(one), filled_box(other))
 
 
-class TestVisualizationLocationChange(SaliencyChangeTests):
+class TestVisualizationLocationChange(MapChangeTests):
     cases: ClassVar = {
         "vlc": case("saliency", partial(VisualizationLocationChange, quantile=0.7), slow_vlc, quantile=0.7)
     }
-    kernel = staticmethod(visualization_location_change)
-    change = staticmethod(slow_vlc)
 
 
 def test_by_hand():

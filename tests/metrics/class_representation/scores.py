@@ -1,7 +1,5 @@
 """Random scores of units, and the mean of what is defined."""
 
-from __future__ import annotations
-
 import torch
 
 USED = torch.tensor([True, True, False, True, True])

@@ -1,7 +1,6 @@
 import math
 from typing import ClassVar
 
-import pytest
 import torch
 
 from protometry.metrics import PartCoverageConsistency
@@ -100,14 +99,6 @@ def test_an_invisible_part_in_the_middle_shifts_nothing():
     assert (metric.hits.tolist(), metric.visible.tolist()) == ([[1, 0, 1]], [[1, 0, 1]])
     metric = updated(PartCoverageConsistency(1, 3, quantile=None), one_image(visible=(False, True, True)))
     assert (metric.hits.tolist(), metric.visible.tolist()) == ([[0, 0, 1]], [[0, 1, 1]])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_dtypes_and_strides(dtype):
-    data = record()
-    saliency = data["saliency"].to(dtype)
-    data = data | {"saliency": saliency.transpose(2, 3).contiguous().transpose(2, 3)}
-    assert updated(build(), data).compute() == pytest.approx(slow(data))
 
 
 def test_by_hand():

@@ -1,7 +1,5 @@
 """Cosine distances by the definition, one pair of vectors after the other."""
 
-from __future__ import annotations
-
 import math
 
 from tests.metrics.tester import mean

@@ -9,7 +9,7 @@ import torch
 
 from protometry.metrics import PrototypeEntropy
 from protometry.metrics.functional import prototype_entropy
-from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, rows, same_summaries, updated
+from tests.metrics.tester import NAN, Case, MetricTests, rows, same_summaries, updated
 
 ACTIVE = torch.tensor([True, True, False, True, True])
 CASE = torch.tensor([[2.0], [2.0], [1.0], [0.1]])
@@ -130,11 +130,10 @@ def test_what_is_left_out_is_counted():
     assert updated(build(), record()).summary()["skipped"] == 2 + 2
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes_and_strides(dtype):
+def test_slow_oracle():
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
-        scores = torch.randn(40, 5, generator=generator).to(dtype).T.contiguous().T
+        scores = torch.randn(40, 5, generator=generator).T.contiguous().T
         scores[:, 3] = -scores[:, 3].abs()
         scores[4, 0], scores[5, 1], scores[6, 1] = NAN, math.inf, -math.inf
         for bins in (1, 7, 10):
@@ -143,10 +142,6 @@ def test_dtypes_and_strides(dtype):
                 values = prototype_entropy(scores, bins, variant)
                 assert values.dtype == torch.float64
                 assert values.tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
-    data = record()["scores"].to(dtype)
-    for scores in (data, data.T.contiguous().T):
-        values = updated(build(), {"scores": scores}).values()[ACTIVE]
-        torch.testing.assert_close(values, prototype_entropy(data.float())[ACTIVE], rtol=0, atol=0, equal_nan=True)
 
 
 def test_only_the_published_tables_clamp_at_one_and_drop_negligible_bins():

@@ -7,7 +7,7 @@ import torch
 from protometry.metrics import AverageFeatureDistance
 from protometry.metrics.functional import average_feature_distance, nearest_features
 from tests.metrics.contrastivity.distances import CHANNELS, CLASSES, MODES, slow_distance
-from tests.metrics.tester import DTYPES, NAN, Case, MetricTests, approx, check_undefined, mean, updated
+from tests.metrics.tester import NAN, Case, MetricTests, check_undefined, mean, updated
 from tests.rounding import tolerance
 
 FEATURES = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
@@ -78,29 +78,13 @@ def test_hand_cases():
         assert metric.compute() == pytest.approx(value)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes(dtype):
-    for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        features = torch.randn(15, 4, generator=generator).to(dtype)
-        labels = torch.randint(4, (15,), generator=generator)
-        features[3], features[5, 1], features[6, 0] = 0, NAN, math.inf
-        pairs = list(zip(labels.tolist(), features.tolist(), strict=True))
-        pairs = [pair for i, pair in enumerate(pairs) if i not in (3, 5, 6)]
-        for mode in MODES:
-            values = average_feature_distance(features, labels, 5, mode)
-            assert values.tolist() == approx(slow_classes(pairs, 5, mode))
-
-
 class TestNearestFeatures:
-    @pytest.mark.parametrize("dtype", DTYPES)
-    def test_peak_of_a_grid_that_is_not_square(self, dtype):
+    def test_peak_of_a_grid_that_is_not_square(self):
         # channel 0 holds the row, channel 1 the column
-        latent = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(5), indexing="ij")).to(dtype)[None]
-        maps = torch.zeros(1, 3, 2, 5, dtype=dtype)
+        latent = torch.stack(torch.meshgrid(torch.arange(2.0), torch.arange(5.0), indexing="ij"))[None]
+        maps = torch.zeros(1, 3, 2, 5)
         maps[0, 0, 1, 4], maps[0, 1, 0, 3], maps[0, 2, 1, 0] = 1, 1, 1
         features = nearest_features(latent, maps)
-        assert features.dtype == dtype
         assert features.tolist() == [[[1, 4], [0, 3], [1, 0]]]
 
     def test_ties_and_flat_maps_take_the_first_cell(self):
@@ -118,11 +102,3 @@ class TestNearestFeatures:
         fine = torch.eye(16).view(1, 16, 4, 4)
         coarse = nearest_features(torch.arange(4.0).view(1, 1, 2, 2), fine).flatten()
         assert coarse.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
-
-    @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
-    def test_maps_that_are_not_finite(self, bad):
-        maps = torch.rand(1, 2, 2, 2, generator=torch.Generator().manual_seed(0))
-        maps[0, 1, 1, 1] = bad
-        features = nearest_features(torch.ones(1, 3, 2, 2), maps)
-        assert features[0, 0].tolist() == [1, 1, 1]
-        assert features[0, 1].isnan().all()

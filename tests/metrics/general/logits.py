@@ -1,7 +1,5 @@
 """Records with ties, abstentions and undefined images, a hand case, and what is predicted by the definition."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -9,7 +7,6 @@ import torch
 from tests.metrics.tester import NAN, mean
 
 K = 4
-DTYPES = [torch.float16, torch.bfloat16, torch.float64]
 # predictions 0 (tie to the lowest), 1, 2, 0
 LOGITS = torch.tensor([[2.0, 2, 0], [1, 3, 0], [0, 1, 2], [5, 0, 1]])
 LABELS = torch.tensor([1, 1, 2, 2])
@@ -77,10 +74,3 @@ def slow_f1(tp, fp, fn):
 def slow_recall(tp, fp, fn):
     """NaN where a class is never true."""
     return tp / (tp + fn) if tp + fn else NAN
-
-
-def drawn(seed, dtype):
-    """Logits with many ties, in numbers that every dtype holds."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randint(-2, 3, (9, 5), generator=generator).to(dtype)
-    return {"logits": logits.T.contiguous().T, "labels": torch.randint(5, (9,), generator=generator)}

@@ -2,13 +2,11 @@ import math
 from functools import partial
 from typing import ClassVar
 
-import pytest
 import torch
 
 from protometry.metrics import Accuracy, SubsetAccuracy
 from protometry.metrics.functional import accuracy, subset_accuracy
 from tests.metrics.general.logits import (
-    DTYPES,
     LABELS,
     LOGITS,
     MULTI,
@@ -16,10 +14,9 @@ from tests.metrics.general.logits import (
     MULTI_LOGITS,
     SINGLE,
     defined,
-    drawn,
     slow_top_k,
 )
-from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, partly_unknown, rows
+from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, partly_unknown
 
 
 def slow_subset(record, threshold=0.5):
@@ -55,19 +52,3 @@ def test_an_abstention_is_wrong_whatever_the_class():
     abstained = torch.tensor([True, True, True, False])
     logits = torch.tensor([[0.0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]])
     assert accuracy(logits, torch.tensor([0, 1, 2, 0]), abstained).tolist() == [0, 0, 0, 1]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_label_sets_in_any_dtype(dtype):
-    for seed in range(4):
-        data = drawn(seed, dtype)
-        data["labels"] = torch.rand(9, 5, generator=torch.Generator().manual_seed(seed)) < 0.4
-        data["labels"][:4] = data["logits"][:4] > 0.5
-        expected = [slow_subset(rows(data, slice(image, image + 1))) for image in range(9)]
-        assert subset_accuracy(**data, threshold=0.5).tolist() == expected
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_not_finite_is_undefined(bad):
-    logits, labels = torch.tensor([[1.0, bad, 1], [1, 1, 1]]), torch.ones(2, 3, dtype=torch.bool)
-    assert subset_accuracy(logits, labels).isnan().tolist() == [True, False]

@@ -1,7 +1,6 @@
 """What all metrics of single-label classification have in common."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -9,36 +8,19 @@ import torch
 from protometry.metrics import Accuracy, BalancedAccuracy, F1Score, TopKAccuracy
 from protometry.metrics.functional import wilson_interval
 from tests.metrics.general.logits import (
-    DTYPES,
     HAND,
     LABELS,
     LOGITS,
-    drawn,
-    slow_f1,
-    slow_per_class,
-    slow_recall,
-    slow_top_k,
 )
-from tests.metrics.tester import rows, updated
+from tests.metrics.tester import updated
 
-METRICS = {
-    "accuracy": (lambda classes: Accuracy(), partial(slow_top_k, 1)),
-    **{f"top{k}": (lambda classes, k=k: TopKAccuracy(k), partial(slow_top_k, k)) for k in (1, 2)},
-    "balanced_accuracy": (BalancedAccuracy, partial(slow_per_class, slow_recall)),
-    "f1": (F1Score, partial(slow_per_class, slow_f1)),
+BUILDS = {
+    "accuracy": lambda classes: Accuracy(),
+    "top2": lambda classes: TopKAccuracy(2),
+    "balanced_accuracy": BalancedAccuracy,
+    "f1": F1Score,
 }
-each = pytest.mark.parametrize("build", [build for build, _ in METRICS.values()], ids=METRICS)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("build", "oracle"), METRICS.values(), ids=METRICS)
-def test_dtypes_and_strides(build, oracle, dtype):
-    for seed in range(4):
-        data = drawn(seed, dtype)
-        assert updated(build(5), data).compute().item() == pytest.approx(oracle(data), abs=1e-12)
-        for image in range(9):
-            one = rows(data, slice(image, image + 1))
-            assert updated(build(5), one).compute().item() == pytest.approx(oracle(one), abs=1e-12)
+each = pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 
 
 @each
@@ -48,10 +30,9 @@ def test_no_abstention_is_the_default(build):
     assert updated(build(3), never).summary() == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @each
-def test_not_finite_is_left_out_and_counted(build, bad):
-    more = {"logits": torch.cat([LOGITS, torch.tensor([[bad, 0, 0]])]), "labels": torch.cat([LABELS, LABELS[:1]])}
+def test_not_finite_is_left_out_and_counted(build):
+    more = {"logits": torch.cat([LOGITS, torch.tensor([[math.nan, 0, 0]])]), "labels": torch.cat([LABELS, LABELS[:1]])}
     plain, summary = updated(build(3), HAND).summary(), updated(build(3), more).summary()
     assert summary == pytest.approx(plain | {"skipped": plain["skipped"] + 1}, rel=0, abs=0, nan_ok=True)
 

@@ -1,7 +1,5 @@
 """Random maps for the tests of regions and of peaks."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,5 +1,6 @@
 """Accuracy and agreement with foreign patches in the place of prototypes."""
 
+import math
 from typing import ClassVar
 
 import torch
@@ -15,7 +16,7 @@ def logits(seed):
 
 
 def chosen(row):
-    return NAN if row != row or any(value != value for value in row) else row.index(max(row))
+    return row.index(max(row)) if all(map(math.isfinite, row)) else NAN
 
 
 def same(one, other):
