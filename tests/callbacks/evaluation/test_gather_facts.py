@@ -16,11 +16,15 @@ def bagnet():
     return BagNet(num_classes=8, image_size=(32, 32), backbone={"name": "bagnet9", "width": 16}).eval()
 
 
+@pytest.fixture(scope="module")
+def convnext():
+    return Classifier(num_classes=8, image_size=(32, 32), backbone={"name": "convnext_tiny"}).eval()
+
+
 class TestChoice:
-    def test_relevance_where_it_can_pass_else_the_maps(self):
+    def test_relevance_where_it_can_pass_else_the_maps(self, convnext):
         options = {"num_classes": 8, "image_size": (32, 32)}
         assert description(choose_explainer(None, Classifier(**options).eval())).startswith("prp(")
-        convnext = Classifier(backbone={"name": "convnext_tiny"}, **options).eval()
         assert description(choose_explainer(None, convnext)) == "upsample(mode=bicubic, placement=resize)"
 
     def test_units_that_are_classes_are_shown_as_they_are(self):
@@ -31,10 +35,9 @@ class TestChoice:
     def test_what_was_asked_for_is_used(self, asked):
         assert choose_explainer(asked, bagnet()) is asked
 
-    def test_what_was_asked_for_and_cannot_be_is_refused(self):
-        model = Classifier(num_classes=8, image_size=(32, 32), backbone={"name": "convnext_tiny"}).eval()
+    def test_what_was_asked_for_and_cannot_be_is_refused(self, convnext):
         with pytest.raises(ValueError, match=r"but relevance cannot pass .*\. Use one of .*GradCAM, .*Upsample.$"):
-            choose_explainer(PRP(), model)
+            choose_explainer(PRP(), convnext)
 
 
 def test_the_weights_of_a_class_are_no_prototype():

@@ -84,8 +84,7 @@ class Later(Callback):
         pl_module.train()
 
 
-@pytest.mark.parametrize("options", [{}, {"check_val_every_n_epoch": 2}, {"limit_val_batches": 0}], ids=str)
-def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
+def assert_every_checkpoint_has_its_threshold(tmp_path, **options):
     data, model = birds(), make(TINY_PROTOPNET, phases={"warm": None, "joint": {"epochs": 2}, "settle": {"epochs": 2}})
     later = Later(data)
     trainer = tiny_trainer(Interpretability(), later, RunCheckpoint(), default_root_dir=tmp_path, **options)
@@ -96,6 +95,11 @@ def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
     assert len(set(stored)) == 5
     state = read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["state_dict"]
     assert state["decision_threshold"].item() == later.seen[-1][0]
+
+
+def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path):
+    """Those of epochs without validation, too."""
+    assert_every_checkpoint_has_its_threshold(tmp_path, check_val_every_n_epoch=2)
 
 
 def test_metrics_decide_by_the_threshold_in_validation_and_test():

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import torch
 
 from protometry.callbacks.phases import features as keeping
-from protometry.lightning_modules.backbones.kept_features import KeptFeatures
 from tests.tiny_runs import fit, state
 
 FROZEN = {  # phases that do not train the backbone
@@ -33,7 +31,7 @@ def run(folder, *more, model="ProtoPNet"):
     ],
 )
 def test_a_phase_in_which_features_change_says_why_it_keeps_none(tmp_path, capsys, phases, reason):
-    more = ("--model.backbone={name: resnet18}", "--data.train_size=16", "--trainer.limit_val_batches=0")
+    more = ("--data.train_size=16", "--trainer.limit_val_batches=0")
     fit(tmp_path / "run", f"--model.phases={phases}", f"--data.cache={tmp_path / 'cache'}", *more, model="ProtoPNet")
     assert reason in capsys.readouterr().err
     assert not list((tmp_path / "cache").rglob("*.rows"))
@@ -44,18 +42,3 @@ def test_a_full_disk_is_noticed_before_anything_is_computed(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=r"`data.cache` to be on a disk with room for the features of 112 images"):
         run(tmp_path / "run", f"--data.cache={tmp_path / 'cache'}")
     assert not list((tmp_path / "cache").rglob("*.rows"))
-
-
-def rows_of_a_process(rank, world_size, cache):
-    """The images whose features are found after both processes have kept their shares."""
-    torch.manual_seed(0)
-    backbone, images = torch.nn.Conv2d(3, 8, 4, stride=4), torch.rand(9, 3, 16, 16)
-    kept = KeptFeatures(backbone, cache, (16, 16))
-    kept.keep(images[rank::world_size], backbone)
-    torch.distributed.barrier()
-    kept.reload()
-    return len(kept), torch.equal(kept.find(images), backbone(images))
-
-
-def test_processes_read_what_the_others_have_kept(tmp_path, ddp_pool):
-    assert ddp_pool.run(rows_of_a_process, tmp_path) == [(9, True), (9, True)]

@@ -21,10 +21,6 @@ def selected(**data):
     return report, {name: getattr(model, name) for name in BUFFERS}, model
 
 
-def selected_of_rank(rank, world_size):
-    return selected()[:2]
-
-
 @pytest.fixture(scope="module")
 def whole():
     return selected()
@@ -52,10 +48,3 @@ def assert_same(found, whole):
 
 def test_batches_do_not_matter(whole):
     assert_same(selected(batch_size=5)[:2], whole)
-
-
-def test_two_processes_equal_one(ddp_pool, whole):
-    """Of 23 images one process has 12, the other 11."""
-    first, second = ddp_pool.run(selected_of_rank)
-    assert_same(first, whole)
-    assert all(torch.equal(first[1][name], second[1][name]) for name in BUFFERS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protometry.callbacks import PrototypeMedia
-from tests.callbacks.evaluation.test_threshold import birds, make
+from tests.callbacks.evaluation.test_threshold import assert_every_checkpoint_has_its_threshold, birds, make
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_trainer
 
 
@@ -21,3 +23,8 @@ def test_prototypes_are_drawn_under_a_label_that_owns_them(tmp_path):
         sample = data.dataset("projection")[index]
         assert sample["labels"][unit // 2]
         assert source.label[unit] == sample["label"]  # the stratum
+
+
+@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 0}], ids=str)
+def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
+    assert_every_checkpoint_has_its_threshold(tmp_path, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 
 from protometry.lightning_modules.backbones import Backbone
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
@@ -88,3 +89,18 @@ def test_augmentations_that_epochs_show_in_turn(tmp_path):
     assert kept_images(tmp_path / "cache") == TRAINING * (1 + 2 * 2) + VALIDATION
     assert differences(kept, run(tmp_path / "shown", more[0], model="PIPNet")) == []
     assert differences(kept, run(tmp_path / "endless", model="PIPNet")) != []
+
+
+def rows_of_a_process(rank, world_size, cache):
+    """The images whose features are found after both processes have kept their shares."""
+    torch.manual_seed(0)
+    backbone, images = torch.nn.Conv2d(3, 8, 4, stride=4), torch.rand(9, 3, 16, 16)
+    kept = KeptFeatures(backbone, cache, (16, 16))
+    kept.keep(images[rank::world_size], backbone)
+    torch.distributed.barrier()
+    kept.reload()
+    return len(kept), torch.equal(kept.find(images), backbone(images))
+
+
+def test_processes_read_what_the_others_have_kept(tmp_path, ddp_pool):
+    assert ddp_pool.run(rows_of_a_process, tmp_path) == [(9, True), (9, True)]
