@@ -28,9 +28,8 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 from protometry import callbacks
 from protometry.callbacks.evaluation.interpretability import SEEDS
 from protometry.callbacks.run.loggers import place_loggers
-from protometry.callbacks.run.step_curves import StepCurves
 from protometry.callbacks.run.summary import RunSummary, evaluate_command
-from protometry.callbacks.run.training_curves import TrainingCurves
+from protometry.callbacks.run.training_curves import StepCurves, TrainingCurves
 from protometry.datamodules.base import ImageDataModule
 from protometry.evaluation.evaluate import after_fit
 from protometry.lightning_modules import InterpretableModule, load_released

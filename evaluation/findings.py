@@ -11,7 +11,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
-from protometry.callbacks.run.drawing import drawing
+from protometry.callbacks.run.pictures import drawing
 from protometry.datamodules.sample import sample_key
 from protometry.datamodules.transforms.continuity import codec_versions
 from protometry.evaluation.explained.explained_model import ExplainedModel, no_pages

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from lightning import Callback
 
-from protometry.callbacks import read_checkpoint
+from protometry.callbacks import ExplanationMedia, read_checkpoint
 from protometry.callbacks.run.training_curves import TrainingCurves
 from protometry.datamodules import SketchBirds
 from protometry.lightning_modules import ProtoPNet
@@ -118,7 +118,7 @@ def only_fit() -> Any:
 
 def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.TrainCLI:
     """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
-    shows = mock.patch("protometry.callbacks.run.explanation_media._shows", return_value=False)
+    shows = mock.patch.object(ExplanationMedia, "_show")
     curves = mock.patch.object(TrainingCurves, "_draw")
     with only_fit(), nullcontext() if drawn else shows, nullcontext() if drawn else curves:
         return train.main(fit_args(folder, *more, **kinds))

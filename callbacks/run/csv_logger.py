@@ -32,13 +32,13 @@ class MetricsCsv:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "metrics.csv"
-        >>> table = MetricsFile(path, resume_step=0)
+        >>> table = MetricsCsv(path, resume_step=0)
         >>> for step in (0, 1):
         ...     table.log_metrics({"loss": 0.5}, step)
         ...     table.save()
         >>> path.read_text().split()
         ['step,loss', '0,0.5', '1,0.5']
-        >>> _ = MetricsFile(path, resume_step=1)
+        >>> _ = MetricsCsv(path, resume_step=1)
         >>> path.read_text().split()
         ['step,loss', '0,0.5']
     """

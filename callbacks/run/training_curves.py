@@ -1,4 +1,4 @@
-"""The figure of a training: its loss and accuracy over the epochs, with a line where each phase begins."""
+"""Curves of a training: a figure of its epochs in the run folder, and its steps for Weights & Biases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from lightning import Callback, LightningModule, Trainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from protometry.callbacks.run.drawing import drawing
-from protometry.callbacks.trainer_parts import phase_of
+from protometry.callbacks.run.pictures import drawing
+from protometry.callbacks.run.wandb_logger import RunWandbLogger
+from protometry.callbacks.trainer_parts import model_of, phase_of
 from protometry.explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
 from protometry.explanations.views import cut_text, png
 from protometry.run_folder.atomic import write_atomic
@@ -77,6 +78,40 @@ class TrainingCurves(Callback):
             self._drawn, self._at = True, time.monotonic()
             picture = png(to_picture(training_curves(self.rows)))
             write_atomic(Path(trainer.default_root_dir) / "training.png", picture)
+
+
+class StepCurves(Callback):
+    """Logs to W&B every ``log_every_n_steps`` steps and at the first step of every epoch; nothing if that is 0.
+
+    The keys are ``train/loss_step`` (of rank zero's batch), ``lr/<parameter group>`` and ``phase/<name>``, the epoch of
+    the phase under way, counted from 1: a line per phase while it lasts. The names of all phases, in the order that the
+    key ``phase`` counts, are in the config as ``phases``. The other loggers have a row per epoch.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Name the phases."""
+        self._loggers = [logger for logger in trainer.loggers if isinstance(logger, RunWandbLogger)]
+        self._last = -1
+        for logger in self._loggers:
+            logger.log_hyperparams({"phases": [phase.name for phase in model_of(pl_module).phases().phases]})
+
+    def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
+        """Remember the rates of the step; a scheduler may change them before it ends."""
+        self._rates = {f"lr/{g['name']}": g["lr"] for o in trainer.optimizers for g in o.param_groups}
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Log the step that has been made."""
+        step, every = trainer.global_step - 1, trainer.log_every_n_steps  # type: ignore[attr-defined]
+        due = every > 0 and (batch_idx == 0 or trainer.global_step % every == 0)
+        if not due or step == self._last or not self._loggers:
+            return
+        self._last = step
+        within = model_of(pl_module).phases().locate(trainer.current_epoch)[1]
+        row = {"train/loss_step": outputs["loss"].item(), f"phase/{phase_of(trainer, pl_module).name}": within + 1}
+        for logger in self._loggers:
+            logger.log_metrics(row | self._rates, step)
 
 
 @styled

@@ -1,4 +1,4 @@
-"""Pictures and tables of prototypes after a projection."""
+"""Pictures and tables of prototypes after a projection, and what is shown of an image while a model is trained."""
 
 import csv
 from dataclasses import replace
@@ -10,11 +10,22 @@ from lightning import LightningModule
 from lightning.pytorch.loggers import WandbLogger
 from PIL import Image
 
-from protometry.callbacks.run.prototype_media import PrototypeMedia, prototype_records, prototypes_of_class
+from protometry.callbacks.run import pictures
+from protometry.callbacks.run.pictures import (
+    ExplanationMedia,
+    PrototypeMedia,
+    by_place,
+    evidence,
+    prototype_records,
+    prototypes_of_class,
+)
+from protometry.datamodules import SketchBirds
 from protometry.datamodules.sample import Capabilities, ClassTables
-from protometry.explanations import Upsample
+from protometry.explanations import Upsample, choose_explainer
+from protometry.explanations.decision import decide
 from protometry.lightning_modules.contract import SourceTable, UnitTable, empty_sources
 from protometry.lightning_modules.phases import Phase, PhasePlan
+from tests.lightning_modules.registry import MODELS
 
 COLOURS = {"a": (1.0, 0.0, 0.0), "b": (0.0, 1.0, 0.0), "c": (0.0, 0.0, 1.0)}
 PLAN = PhasePlan(
@@ -228,3 +239,40 @@ def test_other_actions_and_other_ranks_draw_nothing(tmp_path):
 def test_limit_is_checked():
     with pytest.raises(ValueError, match="`limit` to be at least 1, but got 0"):
         PrototypeMedia(limit=0)
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoPool", "ConceptBottleneck"])
+def test_the_units_are_those_above_the_mean_over_classes(name):
+    torch.manual_seed(5)
+    model, image = MODELS[name](num_classes=4, image_size=(32, 32)).eval(), torch.rand(1, 3, 32, 32)
+    label, ids, contributions = evidence(model, image, top_k=3)
+    with torch.no_grad():
+        output = model(image)
+    assert label == output.logits.argmax()
+    every = decide(model, output, output.logits.argmax(dim=1), most=3).contributions[0]
+    assert contributions == pytest.approx(every.topk(3).values.tolist(), rel=1e-4)
+    assert contributions == pytest.approx(every[ids].tolist(), rel=1e-4)
+
+
+def test_units_of_one_place_count_together():
+    assert by_place([3.0, 2.0, 2.5], [0, 1, 1]) == [[1, 2], [0]]  # 4.5 at the second place
+    assert by_place([3.0, 2.0, 2.5], [0, 0, -1]) == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("name", ["ConceptBottleneck", "BagNet", "ProtoPNet"])
+def test_units_have_the_names_of_what_they_stand_for(name, monkeypatch):
+    data = SketchBirds("tiny", image_size=32, train_size=16, val_size=16)
+    data.setup("fit")
+    model = MODELS[name](num_classes=data.num_classes, num_concepts=data.num_concepts, image_size=(32, 32))
+    numbers = [f"prototype {unit}" for unit in range(len(model.units().active))]
+    names = {"ConceptBottleneck": data.tables.concept_names, "BagNet": data.class_names}.get(name, numbers)
+    captions = []
+    monkeypatch.setattr(pictures, "unit_tile", lambda view, *lines: captions.append(lines[0]))
+    media = ExplanationMedia(images=1, top_k=2, units=3)
+    trainer = SimpleNamespace(datamodule=data, current_epoch=0)
+    model.eval()
+    media._images(trainer, model, choose_explainer(None, model))
+    assert {caption.split(": contribution")[0].split(" + ")[0] for caption in captions} <= set(names)
+    monkeypatch.setattr(pictures, "phase_of", lambda *_: SimpleNamespace(name="warm"))
+    media._units(trainer, model, choose_explainer(None, model))
+    assert captions[-1] == names[-1] + (f" · {data.class_names[-1]}" if name == "ProtoPNet" else "")
