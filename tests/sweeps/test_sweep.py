@@ -101,15 +101,14 @@ def test_further_flags_are_those_of_every_run(tmp_path):
             read_sweep(file, "runs", wrong)
 
 
-@pytest.mark.parametrize("command", [["run", "--dry_run"], ["slurm"], ["wandb"]])
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("command", "flags", "said"),
     [
-        ("--print_config", r"it says: a flag prints something instead of training \(in a\)"),
-        ("--data.presett tiny", r"it says: .* Option 'presett' is not accepted \(in a\)"),
-        ("--data.preset tny --trainer.max_steps 0", "it says: .*Got value: tny"),
-        ("--trainer.max_steps 0", "it says: Expected `trainer.max_steps` to be at least 1"),
-        ("--x", "it says: unrecognized arguments: --x"),
+        (["run", "--dry_run"], "--print_config", r"it says: a flag prints something instead of training \(in a\)"),
+        (["slurm"], "--data.presett tiny", r"it says: .* Option 'presett' is not accepted \(in a\)"),
+        (["wandb"], "--data.preset tny --trainer.max_steps 0", "it says: .*Got value: tny"),
+        (["run", "--dry_run"], "--trainer.max_steps 0", "it says: Expected `trainer.max_steps` to be at least 1"),
+        (["wandb"], "--x", "it says: unrecognized arguments: --x"),
     ],
 )
 def test_flags_that_the_training_would_refuse(tmp_path, command, flags, said):
@@ -117,19 +116,22 @@ def test_flags_that_the_training_would_refuse(tmp_path, command, flags, said):
         main([*command, str(write(tmp_path)), f"--flags={flags}"])
 
 
-def test_the_same_sweep_for_a_cluster(tmp_path, capsys):
+def test_the_same_sweep_for_a_cluster(tmp_path, monkeypatch, capsys):
     tree = {"config": QUICK, "model.backbone.weights": "{box}/last.ckpt"}
     file = write(tmp_path, models={"box": QUICK, "tree": tree, "other": QUICK}, seeds=[0, 1])
-    main(["slurm", str(file)])
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "read_settings", lambda runs: None)
+        main(["slurm", str(file)])
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-3\n" in script
     # the shell's own reading of the script: what the third element of the array would run
     dry = script.replace("protometry sweeps", "printf '%s\\n' protometry sweeps")
     ran = subprocess.run(["bash", "-eu"], input=dry, capture_output=True, text=True, env={"SLURM_ARRAY_TASK_ID": "2"})
     assert ran.stdout.split() == ["protometry", "sweeps", "run", str(file), "--only", "box-seed1,tree-seed1"]
+    write(tmp_path, models={"box": QUICK, "other": QUICK})
     main(["wandb", str(file), "--runs", "there", "--flags=--data.preset tiny"])
     agent = yaml.safe_load(capsys.readouterr().out)
-    assert agent["parameters"]["only"]["values"][1] == "other-seed0"
+    assert agent["parameters"]["only"]["values"][1] == "other"
     words = f"protometry sweeps run {file} --runs=there".split()
     assert agent["command"] == ["${env}", *words, "--flags=--data.preset tiny", "${args}"]
 

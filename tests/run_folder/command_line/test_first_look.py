@@ -1,5 +1,6 @@
 """Help and refusals that need neither torch nor Lightning."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,20 +12,34 @@ from protometry.scripts import evaluate
 from tests.tiny_runs import ROOT
 
 WITHOUT = """
-import runpy, sys
+import contextlib, io, json, runpy, sys
 class Refused:
     def find_spec(name, *_):
         if name in ("torch", "lightning"):
             raise ImportError(name)
-del sys.argv[0]
 sys.meta_path.insert(0, Refused)
-runpy.run_path(sys.argv[0], run_name="__main__")
+for words in json.loads(sys.argv[1]):
+    sys.argv, said, code = words, io.StringIO(), 0
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            runpy.run_path(words[0], run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, said.getvalue()]))
 """
+OPEN = ("model: [1, 2\ndata: {a: b\n", "bad.yaml, line 1, column 8 did not find expected")
+TWICE = ("runs: a\nruns: b\n", "bad.yaml, line 2, column 1")
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "said"),
-    [
+def answers(commands):
+    """Exit codes and output of commands, one by one in a process without torch."""
+    call = [sys.executable, "-c", WITHOUT, json.dumps(commands)]
+    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_command_line_answers_without_torch():
+    cases = [
         ("train.py --help", 0, "    fit                 train a model"),
         ("train.py fot", 2, "invalid choice: 'fot' (choose from 'fit', 'validate', 'test', 'convert')"),
         ("train.py fit --config=missing.yaml", 2, "error: Expected argument `config` to be a file, but missing.yaml"),
@@ -39,34 +54,27 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         (f"evaluate.py table {'long' * 99}", 2, "error: [Errno 36] File name too long"),
         ("sweeps/__main__.py run missing.yaml", 2, "error: [Errno 2] No such file or directory: 'missing.yaml'"),
         ("studies/__main__.py analyse missing", 2, "error: Expected missing to be a study, but study.json is missing."),
-    ],
-)
-def test_the_command_line_answers_without_torch(command, code, said):
-    call = [sys.executable, "-c", WITHOUT, *command.split()]
-    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == code
-    assert said in result.stdout + result.stderr
+    ]
+    for (command, *expected), (code, text) in zip(cases, answers([c.split() for c, *_ in cases]), strict=True):
+        assert code == expected[0], command
+        assert expected[1] in text, command
 
 
-OPEN = ("model: [1, 2\ndata: {a: b\n", "bad.yaml, line 1, column 8 did not find expected")
-TWICE = ("runs: a\nruns: b\n", "bad.yaml, line 2, column 1")
-
-
-@pytest.mark.parametrize(
-    ("command", "text", "said"),
-    [
+def test_a_file_that_is_not_yaml_is_refused_at_once(tmp_path):
+    cases = [
         ("train.py fit --config", *OPEN),
         ("train.py fit --config", *TWICE),
         ("sweeps/__main__.py run", *OPEN),
         ("sweeps/__main__.py tune", *TWICE),
-    ],
-)
-def test_a_file_that_is_not_yaml_is_refused_at_once(command, text, said, tmp_path):
-    (tmp_path / "bad.yaml").write_text(text)
-    call = [sys.executable, "-c", WITHOUT, *command.split(), str(tmp_path / "bad.yaml")]
-    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert said in result.stderr
+    ]
+    commands = []
+    for index, (command, text, _) in enumerate(cases):
+        (tmp_path / f"{index}").mkdir()
+        (tmp_path / f"{index}" / "bad.yaml").write_text(text)
+        commands.append([*command.split(), str(tmp_path / f"{index}" / "bad.yaml")])
+    for (command, _, expected), (code, text) in zip(cases, answers(commands), strict=True):
+        assert code == 2, command
+        assert expected in text, command
 
 
 EXPLAINED = ["run", "--ckpt_path", str(ROOT / "evaluate.py"), "--explainer", "protometry.explanations.GradCAM"]

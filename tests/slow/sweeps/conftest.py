@@ -1,6 +1,7 @@
 """The fixtures of ``tests/sweeps``."""
 
 from tests.sweeps.conftest import one_parser
+from tests.sweeps.test_run import sweep
 from tests.sweeps.test_tune import tuning
 
-__all__ = ["one_parser", "tuning"]
+__all__ = ["one_parser", "sweep", "tuning"]
