@@ -8,9 +8,10 @@ from pathlib import Path
 from protometry.run_folder.command_line.first_look import HUB, MODEL_FILE
 from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.command_line.user_path import user_path
+from protometry.run_folder.model_folder import CARD, EMBEDDINGS, PHOTOS, WEIGHTS
 
 _ADDRESS = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?")  # pathlib makes one slash of two
-FILES = [MODEL_FILE, "model.safetensors", "units/*.png", "README.md"]  # all that a model consists of; no code
+FILES = [MODEL_FILE, WEIGHTS, EMBEDDINGS, f"{PHOTOS}/*.png", CARD]  # all that a model consists of; no code
 EXTRA = requires("hub", "the library of the hub")
 
 

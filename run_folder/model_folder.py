@@ -3,6 +3,8 @@
 =====================  ================================================================================================
 ``model.safetensors``  all parameters and buffers under their names in the state dict, each in its own type
 ``model.json``         a :class:`ModelDescription`
+``training_images.     what the model makes of up to 1,000 training images, to tell photos that are unlike them
+safetensors``
 ``units/``             photos that units stand for, each once, in the pixels that the model sees (PNG)
 ``README.md``          a model card for people
 =====================  ================================================================================================
@@ -30,6 +32,7 @@ from protometry.run_folder.schema import Record, check_content, read_json
 from protometry.run_folder.unreadable import why_unreadable
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
+EMBEDDINGS = "training_images.safetensors"
 REMEDY = "Export the model again."
 LARGEST = 32_000_000  # bytes of the description; 10,000 units take 5 MB
 Pixel = Annotated[int, Field(ge=0)]
@@ -91,7 +94,7 @@ class ModelDescription(Record):
         geometry: how a photo becomes an image of that size; ``variant`` and ``crop`` likewise, see
             :class:`protometry.datamodules.transforms.crop_and_augment.PhotoTransform`.
         explainer: that drew the boxes, with its options.
-        similarities: the highest similarity of each of up to 1,000 training images; None where scores are none.
+        similarities: of versions that stored no embeddings of training images; not read.
         sources: of the active units; None where no photos stand for them, as for classes.
         accuracy: None if the checkpoint was not evaluated.
     """
@@ -109,7 +112,7 @@ class ModelDescription(Record):
     concept_names: list[Name]
     part_names: list[Name]
     explainer: Name
-    similarities: Annotated[list[float], Field(max_length=1000)] | None
+    similarities: list[float] | None = None
     sources: list[StoredSource] | None
     accuracy: Accuracy | None
 
@@ -151,21 +154,42 @@ def read_exported(folder: Path) -> dict[str, Any]:
         FileNotFoundError: if a file is missing.
         ValueError: if the content of one is damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     described = read_description(folder)
-    try:
-        state: dict[str, Any] = {**load_file(regular(folder / WEIGHTS)), **described.state}
-    except (SafetensorError, ValueError) as error:
-        said = why_unreadable(folder / WEIGHTS, error) if (folder / WEIGHTS).is_file() else error
-        raise ValueError(f"Expected {folder / WEIGHTS} to hold weights, but {said}. {REMEDY}") from error
+    state = {**_read_tensors(folder / WEIGHTS, "weights"), **described.state}
     stored = {"_class_path": described.model.class_path, **described.model.init_args}
     return {"state_dict": state, "hyper_parameters": with_current_names(stored)}
 
 
-def write_exported(folder: Path, state: Mapping[str, Any], description: Mapping[str, Any]) -> None:
-    """Write weights and description; entries of ``state`` that are not tensors go into the description.
+def read_embeddings(folder: Path) -> Tensor | None:
+    """``(n, D)``, what the model makes of n training images; None where the folder does not say.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    file = folder / EMBEDDINGS
+    if not file.exists():
+        return None
+    embeddings: Tensor | None = _read_tensors(file, "embeddings").get("embeddings")
+    if embeddings is None or embeddings.ndim != 2 or not embeddings.isfinite().all():
+        raise ValueError(f"Expected {file} to hold finite embeddings of training images, but it does not. {REMEDY}")
+    return embeddings
+
+
+def _read_tensors(file: Path, what: str) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(regular(file)))
+    except (SafetensorError, ValueError) as error:
+        said = why_unreadable(file, error) if file.is_file() else error
+        raise ValueError(f"Expected {file} to hold {what}, but {said}. {REMEDY}") from error
+
+
+def write_exported(
+    folder: Path, state: Mapping[str, Any], description: Mapping[str, Any], embeddings: Tensor | None = None
+) -> None:
+    """Write weights, description and embeddings; what is no tensor in ``state`` goes into the description.
 
     Raises:
         ValueError: if the description is not strict JSON.
@@ -178,6 +202,8 @@ def write_exported(folder: Path, state: Mapping[str, Any], description: Mapping[
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     check_content(ModelDescription, json.loads(text), folder / MODEL_FILE, "")
     write_atomic(folder / WEIGHTS, save({name: value.contiguous() for name, value in tensors.items()}))
+    if embeddings is not None:
+        write_atomic(folder / EMBEDDINGS, save({"embeddings": embeddings}))
     write_atomic(folder / MODEL_FILE, text + "\n")
 
 

@@ -5,26 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from protometry.explanations.views import Box
 from protometry.run_folder.command_line.messages import counted
 
 NEARLY_ALL = 0.75  # of the image, above which a box says little about where a unit looks
-LOW, UNLIKE = 0.9, 0.99  # shares of training images with a higher similarity that are worth a sentence
+UNLIKE, NONE_OF_THEM = 0.95, 0.99  # shares of training images with a nearer neighbour that are worth a sentence
 
 
-def cautions(
-    boxes: Sequence[Box | None], size: tuple[int, int], best: float, reference: Tensor | None, uncropped: bool
-) -> list[str]:
-    """What to know before an explanation is read.
+class Neighbours:
+    """Training images as a model sees them, which tell photos that are unlike all of them.
+
+    A photo is unlike them if its cosine similarity to the nearest one is below that of nearly every training image to
+    the nearest other one. Source: Sun et al. (2022), Out-of-Distribution Detection with Deep Nearest Neighbors, with
+    k = 1, as their similarities need no images besides them to set a threshold.
+
+    Args:
+        embeddings: ``(n, D)`` float, means over cells of the latents of n training images.
+    """
+
+    def __init__(self, embeddings: Tensor) -> None:
+        self.embeddings = normalize(embeddings.float(), dim=1).half()  # as an exported model keeps them
+        images = self.embeddings.float()
+        self._nearest = (images @ images.T).fill_diagonal_(-1).amax(dim=1)
+
+    def cautions(self, latent: Tensor) -> list[str]:
+        """A sentence if the image of a latent ``(D, h, w)`` is unlike the training images."""
+        image = normalize(latent.detach().cpu().float().mean(dim=(1, 2)), dim=0)
+        closest = float((self.embeddings.float() @ image).amax())
+        share = float((self._nearest > closest).double().mean())
+        if share < UNLIKE:
+            return []
+        most = "all" if share == 1 else f"{100 * share:.0f} % of"
+        none = ": it may show none of the classes" if share >= NONE_OF_THEM else ""
+        return [
+            f"It is unlike the training images{none}. Its similarity to the nearest one is {closest:.2f}, and {most} "
+            f"{counted(len(self._nearest), 'training image')} have a nearer one."
+        ]
+
+
+def cautions(boxes: Sequence[Box | None], size: tuple[int, int], uncropped: bool) -> list[str]:
+    """What to know of the boxes before an explanation is read.
 
     Args:
         boxes: of the units that are shown, inclusive pixels.
         size: ``(H, W)`` pixels of the image.
-        best: highest score of a unit.
-        reference: ``best_similarities`` of :class:`.UnitSources`; None for units whose scores are not similarities to
-            training patches. Scores of features, concepts and classes have no upper bound, and noise often has larger
-            ones than any training image.
         uncropped: whether it is a whole photo, for a model that was trained on crops.
     """
     texts = []
@@ -33,11 +59,6 @@ def cautions(
     if large := sum(share(box, size) > NEARLY_ALL for box in boxes):
         of, verb = counted(len(boxes), "box"), "covers" if large == 1 else "cover"
         texts.append(f"{large} of {of} {verb} more than three quarters of the image: no sign of where the unit looks.")
-    above = 0.0 if reference is None else float((reference > best).double().mean())
-    if reference is not None and above >= LOW:
-        most, images = "all" if above == 1 else f"{100 * above:.0f} % of", counted(len(reference), "training image")
-        more = ": it may show none of the classes." if above >= UNLIKE else "."
-        texts.append(f"Its highest similarity is {best:.3g}, and {most} {images} have a higher one{more}")
     return texts
 
 

@@ -174,10 +174,11 @@ class ExplainedModel:
         apart["surplus"] = [label for label in predictions if label not in truth]
         return tuple((what, self.named(labels)) for what, labels in apart.items() if labels)
 
-    def _cautions(self, rows: Sequence[UnitRow], best: float, uncropped: bool) -> list[str]:
-        geometry, known = self.model.geometry, self.sources.best_similarities
+    def _cautions(self, rows: Sequence[UnitRow], latent: Tensor | None, uncropped: bool) -> list[str]:
+        geometry, neighbours = self.model.geometry, self.sources.neighbours
+        unlike = [] if latent is None or neighbours is None else neighbours.cautions(latent[0])
         boxes = [row.view.box for row in rows]
-        return [*geometry.caveats(), *cautions(boxes, geometry.image, best, known, uncropped)]
+        return [*geometry.caveats(), *unlike, *cautions(boxes, geometry.image, uncropped)]
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(
@@ -238,7 +239,7 @@ class ExplainedModel:
                     correct=judged == truth if known else None,
                     mistakes=self.mistakes(judged, truth) if known else (),
                     abstains="abstain" in output.extras and not predictions[index],
-                    cautions=self._cautions(rows[0][1], float(seen.scores.max()), bool(sample.get("uncropped"))),
+                    cautions=self._cautions(rows[0][1], seen.latent, bool(sample.get("uncropped"))),
                     tables=rows,
                     output=seen,
                     placement=sample.get("placement"),

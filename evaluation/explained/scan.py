@@ -29,6 +29,7 @@ class Scan:
         scores: ``(n, U)`` float64.
         residual: ``(n, K)`` float64, parts of the logits that bypass the units, or None.
         context: what the head reads of the images besides their scores, or None.
+        embeddings: ``(n, D)`` float32, means over cells of the latents, or None.
         unknown: labels that each image may or may not have; empty if all are known.
     """
 
@@ -38,6 +39,7 @@ class Scan:
     scores: Tensor
     residual: Tensor | None = None
     context: Tensor | None = None
+    embeddings: Tensor | None = None
     threshold: Tensor | None = None
     unknown: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -85,6 +87,7 @@ class Scan:
             scores=self.scores[rows],
             residual=None if self.residual is None else self.residual[rows],
             context=None if self.context is None else self.context[rows],
+            embeddings=None if self.embeddings is None else self.embeddings[rows],
         )
 
     def output(self, rows: Sequence[int]) -> ModelOutput:
@@ -110,7 +113,7 @@ def scan(
     names: list[str] = []
     labels: list[tuple[int, ...]] = []
     unknown: list[tuple[int, ...]] = []
-    logits, scores, residual, context = [], [], [], []
+    logits, scores, residual, context, embeddings = [], [], [], [], []
     with loaders(datamodule, split, limit) as loader:
         for batch, outputs in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
             names += batch["sample_id"]
@@ -122,8 +125,10 @@ def scan(
                 residual.append(outputs.residual.double().cpu())
             if outputs.context is not None:
                 context.append(outputs.context.cpu())
-    bypass, read = (torch.cat(parts) if parts else None for parts in (residual, context))
-    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, read, cpu_threshold(model), unknown)
+            if outputs.latent is not None:
+                embeddings.append(outputs.latent.float().mean(dim=(2, 3)).cpu())
+    bypass, read, seen = (torch.cat(parts) if parts else None for parts in (residual, context, embeddings))
+    return Scan(names, labels, torch.cat(logits), torch.cat(scores), bypass, read, seen, cpu_threshold(model), unknown)
 
 
 def scan_evaluated(model: InterpretableModel, datamodule: Any, result: Mapping[str, Any]) -> tuple[Scan, Any]:

@@ -7,15 +7,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from protometry.datamodules.photos.files import open_image
+from protometry.evaluation.explained.cautions import Neighbours
 from protometry.evaluation.explained.unit_sources import Source, UnitSources
 from protometry.explanations.unit_view import BoxView
 from protometry.explanations.views import Box, png
 from protometry.run_folder.atomic import write_atomic
-from protometry.run_folder.model_folder import PHOTOS, REMEDY, ModelDescription
+from protometry.run_folder.model_folder import PHOTOS, REMEDY, ModelDescription, read_embeddings
 
 
 def write_sources(sources: UnitSources, folder: Path) -> list[dict[str, Any]] | None:
@@ -56,13 +54,14 @@ class StoredSources:
     def __init__(self, folder: Path, described: ModelDescription, size: int) -> None:
         self.folder, self.size, self.there = folder, size, described.sources is not None
         self.stored = {each.unit: each for each in described.sources or ()}
-        self.similarities, self.image_size = described.similarities, tuple(described.image_size)
+        self.image_size = tuple(described.image_size)
         self._drawn = lru_cache(_KEPT)(self._draw)
 
     @cached_property
-    def best_similarities(self) -> Tensor | None:
-        """``(n,)`` float64, the highest similarity of each of some training images; None where scores are none."""
-        return None if self.similarities is None else torch.tensor(self.similarities, dtype=torch.float64)
+    def neighbours(self) -> Neighbours | None:
+        """Training images as the model sees them; None where none are stored."""
+        embeddings = read_embeddings(self.folder)
+        return None if embeddings is None else Neighbours(embeddings)
 
     def of(self, units: Sequence[int]) -> dict[int, Source]:
         """The photos of some units; none where no photos stand for them.

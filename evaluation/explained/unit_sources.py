@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from protometry.datamodules.photos.cache import cache_folder, recall, remember
+from protometry.evaluation.explained.cautions import Neighbours
 from protometry.evaluation.explained.scan import Scan, labels_of, samples_of, scan
 from protometry.explanations import Explainer, unit_views
 from protometry.explanations.unit_view import LEAST_CROP, BoxView, box_views, part_in
@@ -75,22 +75,21 @@ class UnitSources:
         return scan(self.model, self.datamodule, "projection", TRAINING_IMAGES)
 
     @cached_property
-    def best_similarities(self) -> Tensor | None:
-        """The highest score of each of up to 1,000 training images, drawn by class; None where scores are none.
+    def neighbours(self) -> Neighbours | None:
+        """Up to 1,000 training images, drawn by class; None without them, or if the model has no latent.
 
-        They are remembered in the cache folder, for these weights, arguments and images.
-
-        Returns:
-            ``(n,)`` float64.
+        Their embeddings are remembered in the cache folder, for these weights, arguments and images.
         """
-        if self.units.kind != "prototype" or not self.there:
+        if self.datamodule.loading.classes is not None:
             return None
-        remembered = cache_folder() / "similarities" / f"{_fingerprint(self.model, self.datamodule)}.json"
-        with contextlib.suppress(ValueError):  # nothing is remembered, or half a file after a crash
-            return torch.tensor(json.loads(recall(remembered) or b""), dtype=torch.float64)
-        best = self.training.scores.amax(dim=1)
-        remember(remembered, json.dumps(best.tolist()).encode())
-        return best
+        remembered = cache_folder() / "embeddings" / f"{_fingerprint(self.model, self.datamodule)}.safetensors"
+        if content := recall(remembered):
+            return Neighbours(load(content)["embeddings"])
+        if self.training.embeddings is None:
+            return None
+        neighbours = Neighbours(self.training.embeddings)
+        remember(remembered, save({"embeddings": neighbours.embeddings}))
+        return neighbours
 
     def of(self, units: Sequence[int]) -> dict[int, Source]:
         """The photos of some units; none where there are no training images."""
@@ -145,7 +144,7 @@ class UnitSources:
 
 
 def _fingerprint(model: Any, datamodule: Any) -> str:
-    """Of everything that decides the scores of training images."""
+    """Of everything that decides what a model makes of its training images."""
     settings = [sorted(part.hparams.items(), key=str) for part in (model, datamodule)]
     digest = hashlib.sha256(repr([type(model), *settings, datamodule.dataset("projection").contents]).encode())
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):

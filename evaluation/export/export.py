@@ -54,7 +54,7 @@ def _write(
     """Write everything; pictures that were drawn for their boxes are not kept."""
     model: Any = explained.model
     framing, threshold = Framing.of(explained.datamodule), explained.threshold
-    best = explained.sources.best_similarities
+    neighbours = explained.sources.neighbours
     facts = {
         "version": _version(),
         "model": {"class_path": _class_path(type(model)), "init_args": _arguments(model.hparams)},
@@ -67,11 +67,10 @@ def _write(
         "concept_names": explained.concept_names,
         "part_names": explained.datamodule.tables.part_names,
         "explainer": explained.explained_by,
-        "similarities": None if best is None else best.tolist(),
         "sources": write_sources(explained.sources, folder),
         "accuracy": _accuracy(result),
     }
-    write_exported(folder, model.state_dict(), facts)
+    write_exported(folder, model.state_dict(), facts, neighbours and neighbours.embeddings)
     data = result.dataset if result else explained.datamodule.dataset_name
     write_atomic(folder / CARD, model_card(model, facts, training or {}, data, result))
 

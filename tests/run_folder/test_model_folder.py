@@ -13,7 +13,7 @@ FACTS = {
     **{"version": None, "decision_threshold": None, "geometry": "stretch", "variant": "paper", "crop": "none"},
     "model": {"class_path": "package.Model", "init_args": {"num_classes": 2, "image_size": [8, 16]}},
     **{"class_names": ["wren", "jay"], "image_size": [8, 16], "concept_names": [], "part_names": []},
-    **{"explainer": "upsample", "similarities": [0.5], "accuracy": None},
+    **{"explainer": "upsample", "accuracy": None},
     "sources": [SOURCE | {"part": None, "origin": "in", "stale": False}],
 }
 
@@ -45,7 +45,6 @@ def nested(depth):
         (("sources", 0, "box"), [0, 0, 3, 8], "a box of unit 0, 0 0 3 8, is none in an image of 8x16"),
         (("sources", 0, "parts"), [[3, 0, 2, 0]], "a box of unit 0, 3 0 2 0"),
         (("sources", 0, "parts"), [[0, 0, 1, 1]] * 101, "sources.0.parts"),
-        (("similarities",), [0.5] * 1001, "similarities"),
         (("crop",), "odd", "crop"),
         (("version",), "1" * 32_000_000, "bytes are more than 32,000,000"),
     ],

@@ -4,33 +4,62 @@ import pytest
 import torch
 
 from protometry.datamodules import SketchBirds
-from protometry.evaluation.explained.cautions import cautions
+from protometry.evaluation.demo import RUN
+from protometry.evaluation.explained.cautions import Neighbours, cautions
 from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.explained.scan import scan
+from protometry.evaluation.explained.unit_sources import UnitSources
+from protometry.evaluation.trained_model import TrainedModel
+from protometry.explanations import Upsample
+from protometry.run_folder.layout import LAST
 from tests.lightning_modules.registry import MODELS, tiny_birds
 
-HUNDRED = torch.arange(1, 101) / 100
 LARGE, SMALL = (0, 0, 9, 7), (0, 0, 9, 6)  # 80 and 70 of 100 pixels
 
 
-@pytest.mark.parametrize(("boxes", "best", "uncropped", "said"), [
-    ([SMALL, None], 0.11, False, []),  # below 89 %
-    ([LARGE], 0.5, False, ["1 of 1 box covers more than three quarters of the image: no sign of where the unit"]),
-    ([LARGE, SMALL, LARGE], 0.5, False, ["2 of 3 boxes cover more than three quarters"]),
-    ([SMALL], 0.1, False, ["Its highest similarity is 0.1, and 90 % of 100 training images have a higher one."]),
-    ([], 0.01, False, ["and 99 % of 100 training images have a higher one: it may show none of the classes."]),
-    ([], 0.0, False, ["and all 100 training images have a higher one: it may show none of the classes."]),
-    ([SMALL], 0.5, True, ["trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`."]),
+@pytest.mark.parametrize(("boxes", "uncropped", "said"), [
+    ([SMALL, None], False, []),
+    ([LARGE], False, ["1 of 1 box covers more than three quarters of the image: no sign of where the unit"]),
+    ([LARGE, SMALL, LARGE], False, ["2 of 3 boxes cover more than three quarters"]),
+    ([SMALL], True, ["trained on crops, and this is a whole photo: give `--crop X Y WIDTH HEIGHT`."]),
 ])  # fmt: skip
-def test_what_to_know_before_an_explanation_is_read(boxes, best, uncropped, said):
-    result = cautions(boxes, (10, 10), best, HUNDRED, uncropped)
+def test_what_to_know_of_boxes(boxes, uncropped, said):
+    result = cautions(boxes, (10, 10), uncropped)
     assert len(result) == len(said)
     assert all(part in whole for part, whole in zip(said, result, strict=True))
-    if best < 0.5:
-        assert cautions(boxes, (10, 10), best, None, uncropped) == []
 
 
-def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("degrees", "said"), [
+    (5.1, []),  # from the last image, as 94 of 100 are from their neighbours
+    (6.1, ["It is unlike the training images. Its similarity to the nearest one is 0.99, and 96 % of 100 training"]),
+    (10.1, ["It is unlike the training images: it may show none of the classes. Its similarity to the nearest one is"]),
+])  # fmt: skip
+def test_a_photo_is_unlike_images_that_have_nearer_neighbours(degrees, said):
+    """Embeddings on a circle, whatever their lengths: 94 images 1 degree apart, two 5.5 degrees, four 7."""
+    at = torch.cat([torch.arange(94.0), 200 + 5.5 * torch.arange(2), 300 + 7.0 * torch.arange(4)]).deg2rad()
+    lengths = torch.linspace(0.1, 9, 100)[:, None]
+    neighbours = Neighbours(torch.stack([at.cos(), at.sin()], dim=1) * lengths)
+    asked = torch.tensor(93.0 + degrees).deg2rad()
+    latent = torch.stack([asked.cos(), asked.sin()])[:, None, None] * torch.tensor([[1.0, 3.0]])
+    assert [sentence[: len(part)] for sentence, part in zip(neighbours.cautions(latent), said, strict=True)] == said
+
+
+def test_noise_is_unlike_the_training_images_and_test_images_are_not():
+    run = TrainedModel(RUN / LAST)
+    model, data = run.model(), run.data()
+    neighbours = UnitSources(model, data, Upsample(), data.class_names, 48).neighbours
+    test = torch.stack([data.dataset("test")[index]["image"] for index in range(0, 400, 4)])
+    noise = torch.rand(20, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+    def cautioned(images):
+        with torch.no_grad():
+            return sum(bool(neighbours.cautions(latent)) for latent in model(images).latent) / len(images)
+
+    assert cautioned(test) <= 0.08  # 0.05 are expected
+    assert cautioned(noise) == cautioned(1 - test[:20]) == cautioned(torch.zeros(1, 3, 64, 64)) == 1
+
+
+def test_training_images_are_embedded_once(tmp_path, monkeypatch):
     """Also by ``protometry.explain``, which knows no run folder; again for other weights, arguments or images."""
     monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
     scanned = []
@@ -41,16 +70,16 @@ def test_similarities_of_training_images_are_computed_once(tmp_path, monkeypatch
     def scans(model, data):
         before = len(scanned)
         explained = ExplainedModel(model, data, size=48)
-        best = explained.sources.best_similarities.tolist()
-        return len(scanned) - before, best
+        embeddings = explained.sources.neighbours.embeddings.tolist()
+        return len(scanned) - before, embeddings
 
     def built(**options):
         torch.manual_seed(3)
         return MODELS["ProtoPNet"](num_classes=8, image_size=(32, 32), **options).eval()
 
-    (first, best), (second, again) = scans(built(), tiny_birds()), scans(built(), tiny_birds())
-    assert (first, second, best) == (1, 0, again)
-    (file,) = (tmp_path / "similarities").iterdir()
+    (first, embedded), (second, again) = scans(built(), tiny_birds()), scans(built(), tiny_birds())
+    assert (first, second, embedded) == (1, 0, again)
+    (file,) = (tmp_path / "embeddings").iterdir()
     file.write_text("[0.5,")
     changed = built()
     with torch.no_grad():

@@ -38,7 +38,7 @@ def test_every_kind_of_model_has_a_figure_and_a_page(name, birds):
     page = standalone_page(image, explained)
     assert page.count('class="caution">The model was trained on crops') == 1
     assert re.search(r"<title>[^<]*: predicted [^<]*, [\d.]+ %", page)
-    assert (explained.sources.best_similarities is not None) == (name in ("ProtoPNet", "ProtoTree", "PIPNet"))
+    assert explained.sources.neighbours is not None
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
     assert page.count("<img ") == page.count("alt=")

@@ -24,7 +24,7 @@ def photo(tmp_path):
 def view_of(folder):
     facts = {"sample_id": "a", "class_name": "b", "part": None, "origin": "projected onto", "stale": False}
     stored = StoredSource(unit=3, photo="3.png", box=[*BOX], parts=[[*one] for one in PARTS], crop=[*BOX], **facts)
-    described = ModelDescription.model_construct(sources=[stored], similarities=None, image_size=[40, 40])
+    described = ModelDescription.model_construct(sources=[stored], image_size=[40, 40])
     return StoredSources(folder, described, 80).of([3])[3].view
 
 
