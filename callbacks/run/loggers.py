@@ -52,7 +52,7 @@ def log_table(
     """Send a table of texts, numbers and None to every logger that takes tables: W&B, and TensorBoard as text."""
     for logger in loggers:
         if isinstance(logger, RunWandbLogger):
-            logger.log_table(key, list(columns), rows, step)
+            logger.log_table(key, list(columns), [list(row) for row in rows], step=step)
         elif isinstance(logger, TensorBoardLogger):
             lines = [columns, ["---"] * len(columns), *([_text(value) for value in row] for row in rows)]
             logger.experiment.add_text(key, "\n".join(f"| {' | '.join(line)} |" for line in lines), step)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, WandbLogger
@@ -26,9 +26,17 @@ from protometry.run_folder.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"
-# seconds, unless the environment says otherwise; W&B alone would wait 90 s to begin and without end to finish, and
-# would write its file every 15 s: a killed run would lose the rows in between, which a resumed one does not repeat
-WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0, "x_transaction_log_flush_interval": 0.05}
+SETTINGS = {  # where the environment does not say otherwise
+    "WANDB_INIT_TIMEOUT": "30",  # seconds, of 90
+    "WANDB_FINISH_TIMEOUT": "120",  # W&B alone would wait without end
+    # of 15 s: a killed run would lose the rows in between, which a resumed one does not repeat
+    "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL": "0.05",
+    "WANDB_ERROR_REPORTING": "false",  # uses the network even offline
+}
+
+
+class MissingCredentialsError(ValueError):
+    """The environment asks for an online run, for which there are no credentials."""
 
 
 def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
@@ -40,12 +48,14 @@ def _never_fails(method: Callable[..., None]) -> Callable[..., None]:
         if self.failed:
             return
         try:
-            self.require_credentials()
             method(self, *args, **kwargs)
+        except MissingCredentialsError:
+            raise
         except Exception as error:  # whatever it is: W&B must not end a training
-            if isinstance(error, ValueError) and str(error).startswith("Expected WANDB_MODE"):
-                raise
-            self.give_up(error)
+            self.failed = True
+            rank_zero_warn(
+                f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers continue."
+            )
 
     return guarded
 
@@ -70,8 +80,6 @@ class RunWandbLogger(WandbLogger):
         ValueError: without a folder; when the run starts, if ``WANDB_MODE=online`` comes without credentials.
     """
 
-    _data_folder: ClassVar[str | None] = None  # set by the last run of this process, which may not have ended well
-
     def __init__(
         self,
         save_dir: str | None = None,
@@ -83,6 +91,7 @@ class RunWandbLogger(WandbLogger):
         self._folder = Path(given_folder(save_dir))
         super().__init__(name=name, save_dir=self._folder, project=project, id=run_id or secrets.token_hex(4))
         del self._wandb_init["anonymous"]  # wandb warns about the argument, whatever its value
+        self._pictures = str(self._folder / "wandb")  # of tables wait there to be uploaded, otherwise at home
         self.failed = False
         self._mode: str | None = None
         self._hinted = False
@@ -98,28 +107,21 @@ class RunWandbLogger(WandbLogger):
     @rank_zero_experiment
     def experiment(self) -> Any:
         """The W&B run, started when something is done with it: Lightning asks for it before settings are checked."""
-        return _NotStarted(self._start) if self._experiment is None else self._experiment
+        return self._experiment or _NotStarted(self._start)
 
     def _start(self) -> Any:
         if self._experiment is not None:
-            return super().experiment
+            return self._experiment
         import wandb  # here, because other loggers work where it is broken
 
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
-        if os.environ.get("WANDB_DATA_DIR") in (None, RunWandbLogger._data_folder):
-            # pictures of tables wait there to be uploaded, otherwise at home
-            os.environ["WANDB_DATA_DIR"] = RunWandbLogger._data_folder = str(self._folder / "wandb")
-        waits: dict[str, Any] = {
-            name: seconds
-            for name, seconds in WAITS.items()
-            if name in wandb.Settings.model_fields and f"WANDB_{name.upper()}" not in os.environ
-        }
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        os.environ.setdefault("WANDB_DATA_DIR", self._pictures)
+        self._mode = self._mode or wandb_mode()
         self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
         while True:
-            offline: dict[str, Any] = (
-                {"quiet": True, "silent": True} if self.is_offline else {}
-            )  # :meth:`finalize` says what matters
-            self._wandb_init.update(mode=self._mode, settings=wandb.Settings(**waits, **offline))
+            quiet = {"quiet": True, "silent": True} if self.is_offline else {}  # :meth:`finalize` says what matters
+            self._wandb_init.update(mode=self._mode, settings=quiet)
             try:
                 return super().experiment
             except Exception as error:
@@ -134,39 +136,10 @@ class RunWandbLogger(WandbLogger):
         """Whether the run is, or will be, in files only."""
         return self._mode in ("offline", "dryrun")
 
-    def require_credentials(self) -> None:
-        """Find the mode W&B is set to, once.
-
-        Raises:
-            ValueError: if ``WANDB_MODE=online`` comes without credentials.
-        """
-        if self._mode is None and getattr(rank_zero_only, "rank", 0) == 0:
-            self._mode = wandb_mode()
-
-    def give_up(self, error: Exception) -> None:
-        """Say why, and send nothing more."""
-        self.failed = True
-        rank_zero_warn(f"W&B failed ({_in_words(error)}): nothing more is logged there. The other loggers continue.")
-
-    @_never_fails
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log one row."""
-        super().log_metrics(metrics, step)
-
-    @_never_fails
-    def log_hyperparams(self, params: Any) -> None:
-        """Add to the config of the run."""
-        super().log_hyperparams(params)
-
-    @_never_fails
-    def log_image(self, *args: Any, **kwargs: Any) -> None:
-        """Log images under one key."""
-        super().log_image(*args, **kwargs)
-
-    @_never_fails
-    def log_table(self, key: str, columns: list[str], data: Sequence[Sequence[Any]], step: int) -> None:
-        """Log a table."""
-        super().log_table(key, columns, [list(row) for row in data], step=step)
+    log_metrics = _never_fails(WandbLogger.log_metrics)
+    log_hyperparams = _never_fails(WandbLogger.log_hyperparams)
+    log_image = _never_fails(WandbLogger.log_image)
+    log_table = _never_fails(WandbLogger.log_table)
 
     @_never_fails
     def define_results(self, directions: Mapping[str, bool | None]) -> None:
@@ -198,13 +171,12 @@ class RunWandbLogger(WandbLogger):
     @_never_fails
     def finalize(self, status: str) -> None:
         """Close the W&B run; say once how to upload an offline one."""
-        super().finalize(status)
         if self._experiment is None:
             return
         self._experiment.finish(exit_code=0 if status == "success" else 1)
         self._experiment = None
-        if os.environ.get("WANDB_DATA_DIR") == RunWandbLogger._data_folder:
-            os.environ.pop("WANDB_DATA_DIR", None)
+        if os.environ.get("WANDB_DATA_DIR") == self._pictures:
+            del os.environ["WANDB_DATA_DIR"]
         if self.is_offline and not self._hinted:
             self._hinted = True
             rank_zero_info(f"W&B was offline. Upload the run with: wandb sync {shown(self._folder / 'wandb')}")
@@ -241,7 +213,7 @@ def wandb_mode() -> str:
     if mode in ("offline", "dryrun", "disabled") or wandb.login(prompt=False, verify=False):
         return mode
     if "WANDB_MODE" in os.environ:
-        raise ValueError(
+        raise MissingCredentialsError(
             f"Expected WANDB_MODE={mode} to come with credentials, but got none. Run `wandb login`, or set "
             "WANDB_MODE=offline."
         )

@@ -5,7 +5,6 @@ import socket
 import pytest
 import wandb
 
-from protometry.callbacks.run import wandb_logger
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from tests.wandb_files import segments
 
@@ -19,7 +18,7 @@ def test_a_run_whose_server_does_not_answer_goes_on_offline(offline, monkeypatch
         for name, value in (("API_KEY", "a" * 40), ("BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")):
             monkeypatch.setenv(f"WANDB_{name}", value)
         monkeypatch.delenv("WANDB_MODE")
-        monkeypatch.setitem(wandb_logger.WAITS, "init_timeout", 2.0)
+        monkeypatch.setenv("WANDB_INIT_TIMEOUT", "2")
         wandb.teardown()
         logger = RunWandbLogger(str(offline), run_id="abc")
         with pytest.warns(UserWarning, match=r"W&B does not answer \(\w+: .*\): the run is logged offline"):
