@@ -111,17 +111,27 @@ def fit_args(folder: Path, *more: str, model: str = NOISY, data: str = "SketchBi
     return [*args, *more]
 
 
+def only(command: str, script: Any = train) -> Any:
+    """``train.py``, or another script, with a single command: the parsers of others would take a third of its start."""
+    return mock.patch.dict(script.COMMANDS, {command: script.COMMANDS[command]}, clear=True)
+
+
 def only_fit() -> Any:
-    """``train.py`` with a single command: the parsers of the others would take a third of its start."""
-    return mock.patch.dict(train.COMMANDS, {"fit": train.COMMANDS["fit"]}, clear=True)
+    """``train.py`` with the command that trains."""
+    return only("fit")
 
 
 def fit(folder: Path, *more: str, drawn: bool = False, **kinds: str) -> train.TrainCLI:
     """Train a tiny run in process; pictures of its curves and explanations would take half of the time."""
+    return run_training(fit_args(folder, *more, **kinds), drawn)
+
+
+def run_training(arguments: list[str], drawn: bool = False) -> train.TrainCLI:
+    """A command of ``train.py`` in process, with or without these pictures."""
     shows = mock.patch.object(ExplanationMedia, "_show")
     curves = mock.patch.object(TrainingCurves, "_draw")
-    with only_fit(), nullcontext() if drawn else shows, nullcontext() if drawn else curves:
-        return train.main(fit_args(folder, *more, **kinds))
+    with only(arguments[0]), nullcontext() if drawn else shows, nullcontext() if drawn else curves:
+        return train.main(arguments)
 
 
 def fit_learning(folder: Path, *more: str, model: str, weights: Path | None = None, drawn: bool = False) -> None:
@@ -135,7 +145,13 @@ def run_evaluation(folder: Path, *more: str, checkpoint: str = "last") -> None:
     """``evaluate.py run`` in process, by default without pages."""
     path = folder / "checkpoints" / f"{checkpoint}.ckpt"
     more = more if "--report" in more else (*more, "--report", "false")
-    evaluate.main(["run", "--ckpt_path", str(path), "--trainer.accelerator=cpu", "--allow_classes=tests", *more])
+    run_command("run", "--ckpt_path", str(path), "--trainer.accelerator=cpu", "--allow_classes=tests", *more)
+
+
+def run_command(command: str, *more: str) -> None:
+    """A command of ``evaluate.py`` in process."""
+    with only(command, evaluate):
+        evaluate.main([command, *more])
 
 
 def start(*args: str, script: str = "train.py", **options: Any) -> subprocess.Popen[str]:

@@ -152,8 +152,7 @@ def test_images_become_float_on_the_device(cuda):
     assert not cuda.places
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_no_step_of_a_model_waits(cuda, name):
+def assert_no_step_waits(cuda, name):
     model, batch = built(name, cuda), fake(BATCH)
     output = model(batch["image"])
     model.contributions(output, batch["label"])
@@ -179,8 +178,15 @@ def test_no_step_of_a_model_waits(cuda, name):
         model.load_patches(nearest.patch, valid, source_table(model, nearest, valid, {0: "a"}))
 
 
-@pytest.mark.parametrize("name", EXPLAINERS)
-def test_waits_of_an_explainer(cuda, name):
+SOME_MODELS, SOME_EXPLAINERS = ("ProtoPNet", "PIPNet", "QPM", "CEM"), ("PRP", "BoxMaps", "CoAM")  # others: tests/slow
+
+
+@pytest.mark.parametrize("name", SOME_MODELS)
+def test_no_step_of_a_model_waits(cuda, name):
+    assert_no_step_waits(cuda, name)
+
+
+def assert_waits(cuda, name):
     """For two targets: one check of their ids; of a propagation one more, and two where new windows are looked at; of
     boxes one for those that are there, one for the most of an image, and with the reference's slip one more."""
     extra = {
@@ -201,6 +207,11 @@ def test_waits_of_an_explainer(cuda, name):
         maps = explainer.attribute(model, batch["image"], targets, output=output, sample_ids=batch["sample_key"])
     assert maps.device.type == "cuda"
     assert cuda.places == {CHECK: 1} | extra.get(name, {})
+
+
+@pytest.mark.parametrize("name", SOME_EXPLAINERS)
+def test_waits_of_an_explainer(cuda, name):
+    assert_waits(cuda, name)
 
 
 def one_batch_seen(keys, model, cuda):

@@ -28,8 +28,7 @@ from protometry.explanations.views import to_image
 from protometry.lightning_modules import load_model
 from protometry.metrics.suite import resolve
 from protometry.run_folder.command_line.user_path import shown
-from protometry.scripts import evaluate
-from tests.tiny_runs import fit, run_evaluation
+from tests.tiny_runs import fit, run_command, run_evaluation
 
 CPU = Hardware("cpu")
 GENERAL = ["--evaluation.suite=[general]"]
@@ -135,13 +134,24 @@ def test_images_csv(evaluated_run):
         assert sum(defined) / len(defined) == pytest.approx(result["metrics"][key]["value"], abs=1e-12)
 
 
-def test_scores_of_all_units(evaluated_copy, capsys):
-    """In the order of images.csv; an evaluation without them leaves none of an earlier one."""
-    checkpoint, folder = evaluated_copy / "checkpoints" / "best.ckpt", evaluated_copy / "evaluation"
+@pytest.fixture(scope="module")
+def evaluated_again(evaluated_run, tmp_path_factory):
+    """The same run after a second evaluation of its best checkpoint, with the scores, for reading only."""
+    folder = shutil.copytree(evaluated_run, tmp_path_factory.mktemp("moved") / "again")
+    run_evaluation(folder, "--scores", "csv", "--overwrite", "true", checkpoint="best")
+    return folder
+
+
+def test_training_and_a_later_evaluation_agree_exactly(evaluated_run, evaluated_again):
+    first, second = (strict(folder / "evaluation" / "metrics.json") for folder in (evaluated_run, evaluated_again))
+    assert without_timing(first) == without_timing(second)
+
+
+def test_scores_of_all_units(evaluated_again):
+    """In the order of images.csv."""
+    checkpoint, folder = evaluated_again / "checkpoints" / "best.ckpt", evaluated_again / "evaluation"
     model, data = load_model(checkpoint, allow_classes=["tests"]).eval(), load_datamodule(checkpoint)
     samples = {sample["sample_id"]: sample for sample in data.dataset("test")}
-    run_evaluation(evaluated_copy, "--scores", "csv", "--overwrite", "true", checkpoint="best")
-    assert shown(folder / "scores.csv") in capsys.readouterr().out
     rows, images = table(folder / "scores.csv"), table(folder / "images.csv")
     named = [(row.pop("sample_id"), row.pop("label")) for row in rows]
     assert named == [(row["sample_id"], row["label"]) for row in images]
@@ -150,8 +160,6 @@ def test_scores_of_all_units(evaluated_copy, capsys):
         scores = model(torch.stack([samples[name]["image"] for name, _ in named])).scores[:, model.units().active]
     result = torch.tensor([[float(value) for value in row.values()] for row in rows])
     torch.testing.assert_close(result, scores, rtol=1e-4, atol=1e-5)
-    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
-    assert not (folder / "scores.csv").exists()
 
 
 def test_maps_and_boxes_of_all_units(evaluated_copy):
@@ -190,12 +198,6 @@ def test_the_loggers_get_the_same_numbers(evaluated_run):
     assert {key: float(row[f"test/{key}"]) for key in result["metrics"]} == {
         key: entry["value"] for key, entry in result["metrics"].items()
     }
-
-
-def test_training_and_a_later_evaluation_agree_exactly(evaluated_copy):
-    earlier = strict(evaluated_copy / "evaluation" / "metrics.json")
-    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
-    assert without_timing(strict(evaluated_copy / "evaluation" / "metrics.json")) == without_timing(earlier)
 
 
 def test_batches_and_workers_move_nothing(evaluated_copy):
@@ -254,9 +256,9 @@ def test_two_interfaces_are_two_evaluations_that_compare_asks_about(evaluated_co
         run_evaluation(evaluated_copy, "--suite", "funnybirds", "--limit", "8", "--interface", "ssm", checkpoint="best")
     pair = [str(name.parent) for name in names]
     with pytest.raises(ValueError, match=r"agree in interface, but got .*pass `--across\+=interface`"):
-        evaluate.main(["compare", *pair])
+        run_command("compare", *pair)
     capsys.readouterr()
-    evaluate.main(["compare", *pair, "--across+=interface", "--draws", "10"])
+    run_command("compare", *pair, "--across+=interface", "--draws", "10")
     printed = capsys.readouterr().out
     assert "**interface: bb vs ssm**" in printed
     assert {f"funnybirds/{name}" for name in ("csdc", "pc", "dc", "d", "sd")} <= set(
@@ -278,7 +280,7 @@ def test_what_does_not_apply_is_listed_with_the_reason(tmp_path, cub_tree, capsy
     assert result["skipped"]["general/top3_accuracy"] == "num_classes: top-3 accuracy needs more than 3 classes"
     printed = capsys.readouterr().out
     actual = ["--ckpt_path", str(folder / "checkpoints" / "last.ckpt"), "--data_root", str(tmp_path / "elsewhere")]
-    evaluate.main(["metrics", *actual, "--suite", "quanproto"])
+    run_command("metrics", *actual, "--suite", "quanproto")
     *apply, last = capsys.readouterr().out.splitlines()
     assert {line.split("/")[0] for line in apply} >= {"general", "compactness"}
     assert last.startswith("not applicable, because ")
@@ -348,11 +350,12 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     assert "other data than trained on (other.yaml, 3 of 8 classes)" in text_of(collect([whole]), "markdown")
 
 
-def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch):
+def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch, capsys):
     fit(tmp_path / "run", *GENERAL, "--trainer.max_epochs=1", model="ConceptBottleneck")
     args = ["--suite", "compactness", "--data", str(other_birds), "--scores", "csv"]
     run_evaluation(tmp_path / "run", *args, "--report", "true")
     (scores,) = tmp_path.glob("run/evaluation/*/scores.csv")
+    assert shown(scores) in capsys.readouterr().out
     names = load_datamodule(tmp_path / "run" / "checkpoints" / "last.ckpt").tables.concept_names
     header = scores.read_text().splitlines()[0].split(",")
     assert set(header[2:]) <= set(names)
@@ -363,66 +366,65 @@ def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, mo
     assert scores.read_text().splitlines()[0].split(",")[2] == "concept 0"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("data: [", "to be a yaml file, but while parsing"),
-        ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
-        (
-            "data: {class_path: protometry.datamodules.Nope}",
-            "to name a data module, but got 'protometry.datamodules.Nope'",
-        ),
-        (
-            "data: {class_path: protometry.datamodules.Cub200}",
-            "other.yaml to set `data.init_args.root`, .*pass `--data_root DIR`",
-        ),
-        ("data: {class_path: nowhere.Nope}", "to be importable, but No module named 'nowhere'"),
-        (
-            "data: {class_path: protometry.datamodules.SketchBirds, init_args: {prest: tiny}}",
-            "arguments of SketchBirds, but .*prest",
-        ),
-        (
-            "data: {class_path: protometry.datamodules.SketchBirds, init_args: {image_size: 64}}",
-            r"the model's, \[32, 32\], but got 64",
-        ),
-    ],
-)
-def test_a_wrong_config_of_other_data(evaluated_copy, tmp_path, text, message):
-    (tmp_path / "other.yaml").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        run_evaluation(evaluated_copy, "--data", str(tmp_path / "other.yaml"))
+WRONG = [
+    ("data: [", "to be a yaml file, but while parsing"),
+    ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
+    (
+        "data: {class_path: protometry.datamodules.Nope}",
+        "to name a data module, but got 'protometry.datamodules.Nope'",
+    ),
+    (
+        "data: {class_path: protometry.datamodules.Cub200}",
+        "other.yaml to set `data.init_args.root`, .*pass `--data_root DIR`",
+    ),
+    ("data: {class_path: nowhere.Nope}", "to be importable, but No module named 'nowhere'"),
+    (
+        "data: {class_path: protometry.datamodules.SketchBirds, init_args: {prest: tiny}}",
+        "arguments of SketchBirds, but .*prest",
+    ),
+    (
+        "data: {class_path: protometry.datamodules.SketchBirds, init_args: {image_size: 64}}",
+        r"the model's, \[32, 32\], but got 64",
+    ),
+]
+
+
+def test_a_wrong_config_of_other_data(evaluated_run, tmp_path):
+    for text, message in WRONG:
+        (tmp_path / "other.yaml").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            run_evaluation(evaluated_run, "--data", str(tmp_path / "other.yaml"))
 
 
 # -- what is made of results ------------------------------------------------------------------------------------------
 def test_runs_next_to_published_numbers(evaluated_run, capsys):
-    evaluate.main(["table", str(evaluated_run), "--published", "quanproto"])
+    run_command("table", str(evaluated_run), "--published", "quanproto")
     printed = capsys.readouterr().out
     assert "### NoisyProtoPNet on sketch_birds, test split, 1 run" in printed
     assert "backbone sketch" in printed
     assert "| completeness/vlc ↓" in printed
 
 
-def test_two_runs_image_by_image(evaluated_run, evaluated_copy, capsys):
-    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+def test_two_runs_image_by_image(evaluated_run, evaluated_again, capsys):
     with pytest.raises(ValueError, match="Expected two evaluations to compare, but got"):
-        evaluate.main(["compare", str(evaluated_run), f"{evaluated_run}/evaluation"])
-    evaluate.main(["compare", str(evaluated_run), str(evaluated_copy)])
+        run_command("compare", str(evaluated_run), f"{evaluated_run}/evaluation")
+    run_command("compare", str(evaluated_run), str(evaluated_again))
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| completeness/vac")]
     assert [cell.strip() for cell in row.split("|")[5:9]] == ["0.00", "undefined", "1", "1"]
     assert not (evaluated_run / "compared").exists()  # the class of the model is not trusted
 
 
-def test_two_runs_side_by_side(evaluated_run, evaluated_copy, tmp_path, capsys):
-    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+def test_two_runs_side_by_side(evaluated_run, evaluated_again, evaluated_copy, tmp_path, capsys):
+    shutil.copytree(evaluated_again, evaluated_copy, dirs_exist_ok=True)
     command = ["compare", str(evaluated_run), str(evaluated_copy), "--draws", "10", "--images", "1"]
     command += ["--output", str(tmp_path / "pages"), "--allow_classes", "tests"]
-    evaluate.main([*command, "--report", "false"])
+    run_command(*command, "--report", "false")
     assert not (tmp_path / "pages").exists()
-    evaluate.main(command)
+    run_command(*command)
     assert f"pages: {tmp_path / 'pages' / 'index.html'}" in capsys.readouterr().out
     assert len(list((tmp_path / "pages").glob("image-*.html"))) == 1
     (evaluated_copy / "checkpoints" / "best.ckpt").unlink()
-    evaluate.main([*command, "--output", str(tmp_path / "none")])
+    run_command(*command, "--output", str(tmp_path / "none"))
     assert re.search(r"no pages: .* checkpoint file, but .*best\.ckpt", capsys.readouterr().out)
     assert not (tmp_path / "none").exists()
     for flags, message in (
@@ -432,7 +434,7 @@ def test_two_runs_side_by_side(evaluated_run, evaluated_copy, tmp_path, capsys):
         (["--draws", "0"], "`draws` to be at least 1, but got 0"),
     ):
         with pytest.raises((FileNotFoundError, ValueError), match=message):
-            evaluate.main([*command, *flags])
+            run_command(*command, *flags)
 
 
 # -- no result replaces another ---------------------------------------------------------------------------------------
@@ -514,30 +516,24 @@ def test_a_run_below_the_home_folder(call, evaluated_run, monkeypatch):
     assert call(f"~/{evaluated_run.name}/checkpoints/last.ckpt")
 
 
-def test_a_repeat_needs_overwrite(evaluated_copy):
-    path = evaluated_copy / "evaluation" / "metrics.json"
+def test_a_repeat_needs_overwrite(evaluated_again, tmp_path):
+    """And leaves nothing of the earlier one, such as the scores."""
+    folder = shutil.copytree(evaluated_again, tmp_path / "run")
+    path = folder / "evaluation" / "metrics.json"
     first = path.read_bytes()
     with pytest.raises(FileExistsError, match=r"Expected no earlier result, but .*`--overwrite true`"):
-        run_evaluation(evaluated_copy, checkpoint="best")
+        run_evaluation(folder, checkpoint="best")
     assert path.read_bytes() == first
-    run_evaluation(evaluated_copy, "--overwrite", "true", checkpoint="best")
+    run_evaluation(folder, "--overwrite", "true", checkpoint="best")
     assert strict(path)["timing"] != json.loads(first)["timing"]
-    result = sorted(file.name for file in (evaluated_copy / "evaluation").iterdir())
+    result = sorted(file.name for file in (folder / "evaluation").iterdir())
     assert result == ["classes.csv", "images.csv", "metrics.json", "report", "units.csv"]
-
-
-def test_a_run_that_goes_on_keeps_its_earlier_result(tmp_path):
-    folder = tmp_path / "run"
-    fit(folder, *GENERAL, "--trainer.max_epochs=1", "--test_after_fit=true")
-    fit(folder, *GENERAL, "--trainer.max_epochs=2", "--test_after_fit=true", "--ckpt_path", "last")
-    result = {path.parent.name: strict(path)["step"] for path in (folder / "evaluation").rglob("metrics.json")}
-    assert result == {"evaluation": 4, "last-step8-test-general": 8}
 
 
 def test_a_checkpoint_without_a_run_folder(finished_run, tmp_path):
     shutil.copy(finished_run / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
     flags = ["--limit", "4", "--trainer.accelerator=cpu", "--allow_classes=tests"]
-    evaluate.main(["run", "--ckpt_path", "mine.ckpt", *flags])
+    run_command("run", "--ckpt_path", "mine.ckpt", *flags)
     assert strict(tmp_path / "evaluation" / "metrics.json")["checkpoint"] == "mine.ckpt"
 
 
@@ -559,7 +555,7 @@ def test_a_missing_checkpoint(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"Expected argument `ckpt_path` to be a checkpoint file, but .*none.ckpt"
     ):
-        evaluate.main(["run", "--ckpt_path", str(tmp_path / "none.ckpt")])
+        run_command("run", "--ckpt_path", str(tmp_path / "none.ckpt"))
 
 
 # -- predictions ------------------------------------------------------------------------------------------------------
@@ -567,7 +563,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     """The same for a photo as for the image of the data; a bad photo is named after the good ones are predicted."""
     command = ["predict", "--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
     command += ["--trainer.accelerator=cpu"]
-    evaluate.main(command)
+    run_command(*command)
     assert f"predictions: {evaluated_copy / 'predictions.csv'}" in capsys.readouterr().out
     actual, known = table(evaluated_copy / "predictions.csv"), table(evaluated_copy / "evaluation" / "images.csv")
     assert [[row[name] for name in ("sample_id", *PREDICTION)] for row in actual] == [
@@ -592,7 +588,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
         pytest.raises(ValueError, match=r"2 of 10 files are not: .*bad.png.*there is none at .*none.png"),
         pytest.warns(UserWarning, match="trained on crops"),
     ):
-        evaluate.main([*mine, str(classes), str(flat), str(tmp_path / "none.png")])
+        run_command(*mine, str(classes), str(flat), str(tmp_path / "none.png"))
     assert (tmp_path / "mine.csv").read_text() == "mine"
     seen = table(tmp_path / "mine-2.csv")
     assert [row["file"] for row in seen] == sorted(str(path) for path in tmp_path.rglob("[0-9].png"))
@@ -605,7 +601,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
     framed.paste(photo, (10, 5))
     framed.save(tmp_path / "framed.png")
     crop = ["--crop", "10", "5", *map(str, photo.size)]
-    evaluate.main([*mine, str(tmp_path / "framed.png"), *crop])  # no warning: it is cut
+    run_command(*mine, str(tmp_path / "framed.png"), *crop)  # no warning: it is cut
     (cut,) = table(tmp_path / "mine-3.csv")
     assert [*cut.values()][1:] == [*next(row for row in seen if row["file"] == str(flat / "0.png")).values()][1:]
     (tmp_path / "empty").mkdir()
@@ -622,7 +618,7 @@ def test_predict_writes_a_table_of_a_split_or_of_photos(evaluated_copy, tmp_path
         (["--image", str(tmp_path / "empty")], FileNotFoundError, "empty to hold images"),
     ):
         with pytest.raises(kind, match=message):
-            evaluate.main([*command, *bad])
+            run_command(*command, *bad)
 
 
 # -- one image --------------------------------------------------------------------------------------------------------
@@ -630,7 +626,7 @@ def test_explain_writes_a_picture_a_page_and_numbers_for_photos_and_ids(evaluate
     photo = tmp_path / "my photo.png"
     Image.new("RGB", (50, 40), "#884400").save(photo)
     checkpoint = ["--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
-    evaluate.main(["explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002"])
+    run_command("explain", *checkpoint, "--image", str(photo), "--sample", "test/00001", "test/00002")
     names = sorted(path.name for path in (evaluated_copy / "explained").iterdir())
     stems = ["my-photo-png", "test-00001", "test-00002"]
     assert names == [f"{stem}.{ending}" for stem in stems for ending in ("html", "json", "png")]
@@ -644,10 +640,10 @@ def test_explain_writes_a_picture_a_page_and_numbers_for_photos_and_ids(evaluate
         (["--image", str(tmp_path)], "is a folder: name its files"),
     ):
         with pytest.raises(ValueError, match=message):
-            evaluate.main(["explain", *checkpoint, *bad])
+            run_command("explain", *checkpoint, *bad)
     with pytest.raises(ValueError, match="is a folder: name its files"):  # after the photos that can be read
-        evaluate.main(["explain", *checkpoint, "--image", str(tmp_path), str(photo)])
-    evaluate.main(["explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30"])
+        run_command("explain", *checkpoint, "--image", str(tmp_path), str(photo))
+    run_command("explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30")
     result = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
     assert result == {*stems, "my-photo-png-2", "my-photo-png-3"}
 
@@ -664,14 +660,14 @@ def test_pages_are_written_with_an_evaluation_and_again_on_their_own(evaluated_c
     assert "9 images" in overview
     evaluation = page.parents[1]
     command = ["report", "--ckpt_path", str(evaluated_copy / "checkpoints" / "last.ckpt"), "--allow_classes", "tests"]
-    evaluate.main([*command, *limits, "--evaluation", str(evaluation)])
+    run_command(*command, *limits, "--evaluation", str(evaluation))
     assert len(list(page.parent.glob("image-*.html"))) == 2
-    evaluate.main([*command, *limits])  # of the whole test split, although it is older
+    run_command(*command, *limits)  # of the whole test split, although it is older
     assert (evaluated_copy / "evaluation" / "report" / "index.html").exists()
     with pytest.raises(ValueError, match=r"to be the evaluation of .*best\.ckpt, step 16, on the data of its run, but"):
-        evaluate.main([*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation)])
+        run_command(*[word.replace("last", "best") for word in command], "--evaluation", str(evaluation))
     with pytest.raises(FileNotFoundError, match=r"there is no metrics\.json"):
-        evaluate.main([*command, "--evaluation", str(evaluated_copy)])
+        run_command(*command, "--evaluation", str(evaluated_copy))
 
 
 def test_an_explainer_of_classes_makes_no_pages(evaluated_copy, capsys):
@@ -682,4 +678,4 @@ def test_an_explainer_of_classes_makes_no_pages(evaluated_copy, capsys):
     checkpoint = ["--ckpt_path", str(evaluated_copy / "checkpoints" / "best.ckpt"), "--allow_classes", "tests"]
     for command in (["explain", "--sample", "test/00001"], ["report"]):
         with pytest.raises(ValueError, match=r"`explainer` to explain units, .* classes only\. Use one of .*GradCAM"):
-            evaluate.main([*command, *checkpoint, *classes_only])
+            run_command(*command, *checkpoint, *classes_only)

@@ -19,6 +19,7 @@ from protometry.evaluation.trained_model import TrainedModel
 from protometry.run_folder.model_folder import WEIGHTS
 from protometry.scripts import evaluate
 from tests.lightning_modules.registry import MODELS, tiny_birds
+from tests.tiny_runs import run_command
 from tests.untrained import saved
 
 ALLOWED = ["--allow_classes", "tests"]
@@ -33,7 +34,7 @@ def photo(tmp_path):
 
 def explained(path, photo, folder):
     """What is written of a photo: name of the file -> content."""
-    evaluate.main(["explain", "--ckpt_path", str(path), "--image", str(photo), "--output", str(folder), *ALLOWED])
+    run_command("explain", "--ckpt_path", str(path), "--image", str(photo), "--output", str(folder), *ALLOWED)
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
@@ -72,29 +73,37 @@ def test_a_run_is_exported_and_explained_without_its_data(run_copy, photo, tmp_p
         main([str(run_copy), "--out", str(model)])
 
 
-@pytest.mark.parametrize("damage", ["cut", "photo", "key", "class", "units", "sizes"])
-def test_a_damaged_folder_is_refused(damage, photo, tmp_path):
-    model = tmp_path / "model"
-    main([str(saved("ProtoPNet", tiny_birds(), tmp_path / "x.ckpt")), "--out", str(model)])
-    file, described = model / "model.json", json.loads((model / "model.json").read_text())
-    if damage == "cut":
-        (model / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:-8])
-    elif damage == "photo":
-        for each in (model / "units").iterdir():
-            each.write_bytes(b"")
-    elif damage == "key":
-        described["sources"][0]["photo"] = "../../secret.png"
-    elif damage == "units":
-        described["sources"].pop()
-    elif damage == "sizes":
-        described["model"]["init_args"]["prototypes_per_class"] = 10**9
-    else:
-        described["model"]["class_path"] = "os.System"
-    file.write_text(json.dumps(described))
-    said = {"cut": "to hold weights", "photo": "photo of unit", "key": r"sources.0.photo", "class": "name classes of"}
-    said |= {"units": "the active units, 16 units, each once, but got 15", "sizes": r"tensors of \(8000000000, 8\)"}
-    with pytest.raises(ValueError, match=said[damage]):
-        explained(model, photo, tmp_path / "actual")
+def written(folder, **changes):
+    (folder / "model.json").write_text(json.dumps(json.loads((folder / "model.json").read_text()) | changes))
+
+
+def without_photos(model):
+    for each in (model / "units").iterdir():
+        each.write_bytes(b"")
+
+
+DAMAGES = [
+    (lambda model, _: (model / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:-8]), "to hold weights"),
+    (lambda model, _: without_photos(model), "photo of unit"),
+    (lambda model, d: written(model, sources=[d["sources"][0] | {"photo": "../../secret.png"}]), r"sources.0.photo"),
+    (lambda model, d: written(model, model=d["model"] | {"class_path": "os.System"}), "name classes of"),
+    (lambda model, d: written(model, sources=d["sources"][:-1]), "the active units, 16 units, each once, but got 15"),
+    (lambda model, d: written(model, model=huge(d["model"])), r"tensors of \(8000000000, 8\)"),
+]
+
+
+def huge(model):
+    return model | {"init_args": model["init_args"] | {"prototypes_per_class": 10**9}}
+
+
+def test_a_damaged_folder_is_refused(photo, tmp_path):
+    whole = tmp_path / "whole"
+    main([str(saved("ProtoPNet", tiny_birds(), tmp_path / "x.ckpt")), "--out", str(whole)])
+    for number, (damage, said) in enumerate(DAMAGES):
+        model = shutil.copytree(whole, tmp_path / f"{number}")
+        damage(model, json.loads((model / "model.json").read_text()))
+        with pytest.raises(ValueError, match=said):
+            explained(model, photo, tmp_path / "actual")
 
 
 def test_names_are_no_markup_on_the_model_card():

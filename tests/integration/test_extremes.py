@@ -43,9 +43,7 @@ def smallest(build, **options):
     raise AssertionError("no image is large enough")
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("classes", "side"), [(2, None), (1000, 64)])
-def test_models_decide(name, classes, side):
+def assert_decides(name, classes, side=None):
     """In every preset; their scores tell two images apart."""
     torch.manual_seed(0)
     build = partial(MODELS[name], num_classes=classes)
@@ -60,7 +58,11 @@ def test_models_decide(name, classes, side):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_actions_on_two_classes(name, tmp_path):
+def test_models_decide_between_two_classes(name):
+    assert_decides(name, classes=2)
+
+
+def assert_acts_on_two_classes(name, tmp_path):
     """Of the user's own photos."""
     data = ImageFolder(str(make_folders(tmp_path / "photos", {"train": 8, "val": 3})), image_size=40, batch_size=4)
     torch.manual_seed(0)
@@ -71,6 +73,11 @@ def test_actions_on_two_classes(name, tmp_path):
     for action in after_every_action(model, tmp_path, data):
         assert_consistent(model)
         assert all(parameter.isfinite().all() for parameter in model.parameters()), action
+
+
+@pytest.mark.parametrize("name", ["ProtoPNet", "PIPNet"])
+def test_actions_on_two_classes(name, tmp_path):
+    assert_acts_on_two_classes(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -6,7 +6,20 @@ noted; docs/many_gpus.md sums them up. Answers to the host are made up."""
 import pytest
 
 from protometry.metrics.suite import resolve
-from tests.integration.test_devices import AMPLIFIED, CHECK, FINITE, LADDER, built, one_batch_seen
+from tests.explanations.registry import EXPLAINERS
+from tests.integration.test_devices import (
+    AMPLIFIED,
+    CHECK,
+    FINITE,
+    LADDER,
+    SOME_EXPLAINERS,
+    SOME_MODELS,
+    assert_no_step_waits,
+    assert_waits,
+    built,
+    one_batch_seen,
+)
+from tests.lightning_modules.registry import MODELS
 
 FIRST = "protometry.metrics.primitives.perturbation.normal_quantiles"  # the table of noise, once per process
 
@@ -38,3 +51,13 @@ def test_waits_of_an_evaluation(cuda, name):
     )
     assert cuda.places == {CHECK: 7, LADDER: 30, AMPLIFIED: 7, FINITE: 1} | once
     engine.on_test_epoch_end(run, model)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in SOME_MODELS])
+def test_no_step_of_a_model_waits(cuda, name):
+    assert_no_step_waits(cuda, name)
+
+
+@pytest.mark.parametrize("name", [name for name in EXPLAINERS if name not in SOME_EXPLAINERS])
+def test_waits_of_an_explainer(cuda, name):
+    assert_waits(cuda, name)

@@ -9,14 +9,17 @@ from tests.engine_runs import run_engine
 from tests.explanations.registry import EXPLAINERS
 from tests.integration.test_engine import (
     EIGHT,
+    PLAIN,
+    SOME,
     assert_equal,
+    assert_measured,
     assert_nothing_changes_without_a_perturbation,
     built,
     evaluated,
 )
-from tests.lightning_modules.registry import NETWORKS, tiny_birds
+from tests.lightning_modules.registry import MODELS, NETWORKS, tiny_birds
 
-PLAIN = [name for name in EXPLAINERS if " " not in name]  # their options: with one model, in the default suite
+ORDER = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "ProtoPNet"])
@@ -25,6 +28,20 @@ def test_without_a_perturbation_nothing_changes(name):
     supported = [explainer for explainer in PLAIN if EXPLAINERS[explainer]().supports(built(name)) is None]
     for explainer in supported[list(NETWORKS).index(name) % 3 :: 3]:
         assert_nothing_changes_without_a_perturbation(name, explainer)
+
+
+@pytest.mark.parametrize("explainer", [name for name in EXPLAINERS if name not in PLAIN])
+def test_without_a_perturbation_options_of_explainers_change_nothing(explainer):
+    assert_nothing_changes_without_a_perturbation("ProtoPNet", explainer)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in SOME])
+def test_the_perturbation_changes_something_and_what_is_shown_of_a_decision_is_measured(name):
+    assert_measured(name)
+
+
+def test_batches_and_order_move_nothing(reference):
+    assert_equal(evaluated(batch_size=7, order=ORDER), reference)
 
 
 def test_images_alone_from_workers_are_the_images_of_a_batch(reference):
