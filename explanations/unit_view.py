@@ -29,12 +29,12 @@ from protometry.explanations.views import (
     fit,
     scaled_box,
     to_image,
-    write_text,
 )
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, UnitTable
 from protometry.metrics.primitives.boxes import bounding_boxes
 from protometry.metrics.primitives.intersection_over_union import mask_intersection_over_union, places
 from protometry.metrics.primitives.regions import clip_saliency
+from protometry.run_folder.text_in_pictures import write_text
 
 LEAST_CROP = 0.4  # of the shorter side of the image
 AT_ONCE = 16  # images explained at once

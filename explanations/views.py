@@ -7,12 +7,12 @@ inclusive pixels (x0, y0, x1, y1).
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
+
+from protometry.run_folder.text_in_pictures import width_of, write_text
 
 Box = tuple[int, int, int, int]
 WHITE, BLACK, BOX_COLOUR = "#ffffff", "#000000", "#ff8c00"
@@ -90,7 +90,7 @@ def number_tags(size: tuple[int, int], boxes: Mapping[int, Box]) -> dict[int, Bo
     """
     tags: dict[int, Box] = {}
     for number, box in boxes.items():
-        tags[number] = _free_tag(size, box, round(font_of(TAG_SIZE).getlength(str(number))) + 6, [*tags.values()])
+        tags[number] = _free_tag(size, box, round(width_of(str(number), TAG_SIZE)) + 6, [*tags.values()])
     return tags
 
 
@@ -143,36 +143,6 @@ def png(image: Image.Image) -> bytes:
     data = io.BytesIO()
     image.save(data, "PNG")
     return data.getvalue()
-
-
-@cache
-def font_of(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font, which every machine has."""
-    return ImageFont.load_default(size)
-
-
-def cut_text(text: str, size: int, width: float) -> str:
-    """The text in one line, or its beginning and an ellipsis where it is wider than ``width`` pixels."""
-    font, text = font_of(size), " ".join(text.splitlines())
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(text + "…") > width:
-        text = text[:-1]
-    return text.rstrip() + "…"
-
-
-def write_text(  # noqa: PLR0913 - what, where and how
-    picture: Image.Image,
-    place: tuple[float, float],
-    text: str,
-    size: int,
-    width: int | None = None,
-    colour: str = BLACK,
-    anchor: str | None = None,
-) -> None:
-    """Write a line into a picture, at its upper left corner or another anchor of Pillow's, cut at ``width`` pixels."""
-    cut = cut_text(text, size, math.inf if width is None else width)
-    ImageDraw.Draw(picture).text(place, cut, fill=colour, font=font_of(size), anchor=anchor)
 
 
 def check_box(image: Image.Image, box: Box) -> Box:

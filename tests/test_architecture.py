@@ -17,9 +17,9 @@ MAY_IMPORT: dict[str, str] = {
     "datamodules": "run_folder",
     "lightning_modules": "run_folder metrics:accuracy metrics.primitives.checks "
     "metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
-    "explanations": "lightning_modules.contract lightning_modules.bases.geometry metrics.concepts.maps "
-    "metrics.primitives.boxes metrics.primitives.checks metrics.primitives.intersection_over_union "
-    "metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation "
+    "explanations": "run_folder.text_in_pictures lightning_modules.contract lightning_modules.bases.geometry "
+    "metrics.concepts.maps metrics.primitives.boxes metrics.primitives.checks "
+    "metrics.primitives.intersection_over_union metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation "
     "metrics.primitives.upsample",
     "callbacks": "run_folder lightning_modules.contract lightning_modules.bases.interpretable "
     "lightning_modules.bases.geometry "
@@ -50,7 +50,8 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 # package -> third-party packages; packages that are not listed are free
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
-    "run_folder": "huggingface_hub jsonargparse lightning pydantic safetensors starlette torch uvicorn yaml",
+    "run_folder": "huggingface_hub jsonargparse lightning matplotlib PIL pydantic safetensors starlette torch uvicorn "
+    "yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",

@@ -16,8 +16,9 @@ from protometry.callbacks.run.pictures import drawing
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from protometry.callbacks.trainer_parts import model_of, phase_of
 from protometry.explanations.charts import BLUE, GREY, ORANGE, chart, styled, to_picture
-from protometry.explanations.views import cut_text, png
+from protometry.explanations.views import png
 from protometry.run_folder.atomic import write_atomic
+from protometry.run_folder.text_in_pictures import cut_text
 
 WIDTH, HEIGHT, MARGIN = 760, 420, 80  # pixels of a panel, and of the margin around its axes
 EVERY = 30  # seconds between two drawings

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from protometry.datamodules.plot import plot_sample
 from protometry.datamodules.sample import Sample
+from protometry.run_folder.text_in_pictures import width_of, write_text
 
 TILE = 192
-CAPTION = 30
+CAPTION, LETTERS = 30, 11
 GAP = 6
 COLUMNS = 6
 
@@ -40,20 +41,18 @@ def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
     rows = math.ceil(len(tiles) / columns)
     size = (columns * (TILE + GAP) + GAP, rows * (TILE + CAPTION + GAP) + GAP)
     sheet = Image.new("RGB", size, (255, 255, 255))
-    write = ImageDraw.Draw(sheet)
     for number, tile in enumerate(tiles):
         x = GAP + number % columns * (TILE + GAP)
         y = GAP + number // columns * (TILE + CAPTION + GAP)
         sheet.paste(plot_sample(tile.sample, TILE), (x, y))
         for line, (head, text) in enumerate(((f"{tile.split}: ", tile.sample_id), ("", tile.text))):
-            write.text((x, y + TILE + 2 + 13 * line), _fitting(write, head, text), fill=(0, 0, 0))
+            write_text(sheet, (x, y + TILE + 2 + 13 * line), _fitting(head, text), LETTERS)
     return sheet
 
 
-def _fitting(draw: ImageDraw.ImageDraw, head: str, text: str) -> str:
-    """Head and text, the beginning of the text cut off until both are as narrow as a tile."""
-    line = " ".join(text.splitlines())  # Pillow measures single lines only
-    line = line.encode("latin-1", "replace").decode("latin-1")  # what its own font has
-    while draw.textlength(head + line) > TILE:
-        line = f"...{line[4:]}"
-    return head + line
+def _fitting(head: str, text: str) -> str:
+    """Head and text, the beginning of the text cut off until both are as narrow as a tile: the end of ids differs."""
+    text = " ".join(text.splitlines())
+    while width_of(head + text, LETTERS) > TILE:
+        text = f"…{text[2:]}"
+    return head + text

@@ -10,8 +10,9 @@ from PIL import Image, ImageDraw
 from protometry.evaluation.explained.additive import AdditiveTable, Amount
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, UnitRow
 from protometry.explanations import Explainer
-from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, draw_numbered, fit, write_text
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, draw_numbered, fit
 from protometry.lightning_modules.contract import InterpretableModel
+from protometry.run_folder.text_in_pictures import write_text
 
 FONT, TITLE, LINE = 13, 18, 18
 TEXT_WIDTH, GREY, RED = 300, "#595959", "#a11a1a"

@@ -9,8 +9,9 @@ from PIL import Image, ImageColor, ImageDraw
 from torch import Tensor
 
 from protometry.evaluation.pictures.family import Evaluated, PictureFamily
-from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, cut_text, font_of, sheet, to_image, write_text
+from protometry.explanations.views import AGAINST, FOR, GAP, WHITE, sheet, to_image
 from protometry.metrics.functional import class_similarity, similar_class_pairs
+from protometry.run_folder.text_in_pictures import cut_text, width_of, write_text
 
 CELL, TEXT, NAME_WIDTH, BAR = 14, 11, 190, 100
 MOST_COLUMNS = 1600  # pixels of all features together
@@ -134,14 +135,14 @@ def _cells(values: Tensor, width: int) -> Image.Image:
 
 def _height(names: Sequence[str]) -> int:
     """Pixels that upright names and the gaps around them need."""
-    return 2 * GAP + min(round(max(map(font_of(TEXT).getlength, names), default=0)), NAME_WIDTH)
+    return 2 * GAP + min(round(max((width_of(name, TEXT) for name in names), default=0)), NAME_WIDTH)
 
 
 def _name(picture: Image.Image, names: Sequence[str], left: int, bottom: int) -> None:
     """The names of features, upright above their columns."""
     for column, name in enumerate(names):
         text = cut_text(name, TEXT, NAME_WIDTH)
-        label = Image.new("RGB", (round(font_of(TEXT).getlength(text)), CELL), WHITE)
+        label = Image.new("RGB", (round(width_of(text, TEXT)), CELL), WHITE)
         write_text(label, (0, 0), text, TEXT)
         label = label.rotate(90, expand=True)
         picture.paste(label, (left + column * CELL, bottom - GAP - label.height))

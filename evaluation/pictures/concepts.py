@@ -17,13 +17,14 @@ from protometry.datamodules.sample import ClassTables
 from protometry.evaluation.pictures.family import Evaluated, PictureFamily
 from protometry.explanations.charts import BLUE, ORANGE, chart, styled, to_picture
 from protometry.explanations.heat import heat_map
-from protometry.explanations.views import BLACK, WHITE, sheet, to_image, write_text
+from protometry.explanations.views import BLACK, WHITE, sheet, to_image
 from protometry.lightning_modules.contract import InterpretableModel
 from protometry.metrics.concepts.maps import region_size
 from protometry.metrics.concepts.ranked_concepts import most_important
 from protometry.metrics.functional import concept_importance
 from protometry.metrics.primitives.truth import truth_of
 from protometry.metrics.primitives.upsample import upsample_maps
+from protometry.run_folder.text_in_pictures import write_text
 
 PRESENT, ABSENT = "#1a7f37", "#cf222e"
 IMAGES = 6  # shown in panels

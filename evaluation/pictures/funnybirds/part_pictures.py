@@ -14,7 +14,8 @@ from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.pictures.funnybirds.parts import Bird, Explained, read_birds
 from protometry.explanations import Explainer
 from protometry.explanations.heat import heat_map, scale_of
-from protometry.explanations.views import AGAINST, BLACK, FOR, GAP, WHITE, fit, sheet, to_image, write_text
+from protometry.explanations.views import AGAINST, BLACK, FOR, GAP, WHITE, fit, sheet, to_image
+from protometry.run_folder.text_in_pictures import write_text
 
 IMAGES = 4
 SIDE, LINE, TEXT = 192, 16, 12  # pixels of a map, a line and its letters
