@@ -19,8 +19,8 @@ MAY_IMPORT: dict[str, str] = {
     "metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
     "explanations": "run_folder.text_in_pictures lightning_modules.contract lightning_modules.bases.geometry "
     "metrics.concepts.maps metrics.primitives.boxes metrics.primitives.checks "
-    "metrics.primitives.intersection_over_union metrics.primitives.places metrics.primitives.regions metrics.primitives.perturbation "
-    "metrics.primitives.upsample",
+    "metrics.primitives.intersection_over_union metrics.primitives.places metrics.primitives.regions "
+    "metrics.primitives.perturbation metrics.primitives.upsample",
     "callbacks": "run_folder lightning_modules.contract lightning_modules.bases.interpretable "
     "lightning_modules.bases.geometry "
     "lightning_modules.bases.training_inputs "

@@ -21,7 +21,6 @@ from protometry.callbacks.run.loggers import log_images
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of, phase_of
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.sample import Sample
-from protometry.datamodules.splits import Split
 from protometry.explanations import Explainer, Targets, Upsample, choose_explainer, unit_tile, unit_view, unit_views
 from protometry.explanations.decision import against_others
 from protometry.explanations.unit_view import part_in, same_places, unit_name
@@ -303,7 +302,7 @@ def by_place(contributions: Sequence[float], first: Sequence[int]) -> list[list[
     return sorted(places.values(), key=lambda members: -sum(contributions[index] for index in members))
 
 
-def _excerpt(datamodule: ImageDataModule, split: Split, limit: int) -> list[Sample]:
+def _excerpt(datamodule: ImageDataModule, split: Literal[projection, val], limit: int) -> list[Sample]:
     samples = datamodule.excerpt(split, limit)
     return [samples[index] for index in range(len(samples))]
 
