@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -302,7 +302,7 @@ def by_place(contributions: Sequence[float], first: Sequence[int]) -> list[list[
     return sorted(places.values(), key=lambda members: -sum(contributions[index] for index in members))
 
 
-def _excerpt(datamodule: ImageDataModule, split: Literal[projection, val], limit: int) -> list[Sample]:
+def _excerpt(datamodule: ImageDataModule, split: Literal["projection", "val"], limit: int) -> list[Sample]:
     samples = datamodule.excerpt(split, limit)
     return [samples[index] for index in range(len(samples))]
 
