@@ -93,11 +93,16 @@ def their_logits(model, pictures):
         return model.double()(seen)
 
 
-LARGE = {"ProtoPNet VGG", "ProtoPNet DenseNet", "PIPNet ConvNeXt"}
+IN_SLOW = {"ProtoPNet VGG", "ProtoPNet DenseNet", "PIPNet ConvNeXt"}  # large, or like another
+IN_SLOW |= {"ProtoPNet pruned", "ProtoPool without last layer", "ProtoTree pruned", "ProtoTree of sums"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in RELEASED])
+@pytest.mark.parametrize("name", [name for name in RELEASED if name not in IN_SLOW])
 def test_logits_are_those_of_the_authors_layers(name):
+    assert_same_logits(name)
+
+
+def assert_same_logits(name):
     kind, make, options = RELEASED[name]
     authors, model = build(make), ours(kind, **options)
     load_released(model, write(authors, kind))
@@ -195,8 +200,11 @@ SKETCH = {"backbone": {"name": "sketch"}}
     ("ProtoTree", {"out_map": dict.fromkeys(range(7), 0)}, SKETCH, "`nodes` and `out_map` in released.pth to"),
 ])  # fmt: skip
 def test_files_and_models_that_do_not_fit_are_refused(name, changes, options, message):
-    kind = RELEASED[name][0]
-    assert message in error_of(kind, save(content_of(name), **changes), **options)
+    kind, content = RELEASED[name][0], content_of(name)
+    if "sketch" in str(options):  # refused before weights are compared
+        few = {key: value for key, value in content["model_state_dict"].items() if value.numel() < 10_000}
+        content = content | {"model_state_dict": few}
+    assert message in error_of(kind, save(content, **changes), **options)
 
 
 def test_pickled_modules_are_refused_with_the_lines_that_mend_them():

@@ -22,20 +22,38 @@ BACKBONES = Path(os.environ.get("PROTOMETRY_DATA", ROOT.parent / "shared" / "dat
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
-@pytest.fixture(scope="module")
-def resnet18_state():
-    torch.manual_seed(7)
-    model = models.resnet18(weights=None)
+def moved(model):
+    """Its state dict, with statistics that are not 0."""
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
     return model.state_dict()
 
 
-@pytest.fixture
-def resnet18_file(resnet18_state, tmp_path):
-    torch.save(resnet18_state, tmp_path / "resnet18.pth")
-    return tmp_path / "resnet18.pth"
+@pytest.fixture(scope="module")
+def resnet18_state():
+    torch.manual_seed(7)
+    return moved(models.resnet18(weights=None))
+
+
+@pytest.fixture(scope="module")
+def resnet18_file(resnet18_state, tmp_path_factory):
+    """Only to be read."""
+    file = tmp_path_factory.mktemp("files") / "resnet18.pth"
+    torch.save(resnet18_state, file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def state():
+    """Of a small network."""
+    torch.manual_seed(7)
+    return moved(build_backbone({"name": "sketch"}).net)
+
+
+def built_from(content, path, name="sketch"):
+    torch.save(content, path)
+    return build_backbone({"name": name, "weights": str(path)})
 
 
 @pytest.fixture
@@ -91,14 +109,16 @@ def test_checkpoint_of_another_backbone(tmp_path):
         build_backbone({"name": "resnet18", "weights": str(tmp_path / "last.ckpt")})
 
 
-@pytest.mark.parametrize("name", ["convnext_tiny", "densenet169", "bagnet9"])
-def test_path_of_a_state_dict_with_a_classifier(name, tmp_path):
+def assert_classifier_is_left_out(name, ends, path):
     torch.manual_seed(2)
     backbone = build_backbone({"name": name})
     state = {key.removeprefix("net."): value for key, value in backbone.state_dict().items()}
-    ends = {"convnext_tiny": ["classifier.0.bias", "classifier.2.weight"], "densenet169": ["classifier.weight"]}
-    torch.save(state | dict.fromkeys(ends.get(name, ["fc.weight", "fc.bias"]), torch.ones(1)), tmp_path / "whole.pth")
-    assert_holds(build_backbone({"name": name, "weights": str(tmp_path / "whole.pth")}), state)
+    assert_holds(built_from(state | dict.fromkeys(ends, torch.ones(1)), path, name), state)
+
+
+def test_path_of_a_state_dict_with_a_classifier(tmp_path):
+    """Of a DenseNet below, of a ConvNeXt in ``tests/slow``."""
+    assert_classifier_is_left_out("bagnet9", ["fc.weight", "fc.bias"], tmp_path / "whole.pth")
 
 
 def test_densenet_files_with_the_old_names(tmp_path):
@@ -114,8 +134,8 @@ def test_densenet_files_with_the_old_names(tmp_path):
             old[".".join([*path, f"{module[:-1]}.{module[-1]}" if in_layer else module, entry])] = value
     assert "features.denseblock4.denselayer32.norm.2.running_var" in old
     assert "features.transition1.norm.weight" in old
-    torch.save(old, tmp_path / "old.pth")
-    assert_holds(build_backbone({"name": "densenet169", "weights": str(tmp_path / "old.pth")}), state)
+    old["classifier.weight"] = torch.ones(1)
+    assert_holds(built_from(old, tmp_path / "old.pth", "densenet169"), state)
 
 
 def test_bagnet_has_the_names_of_its_authors():
@@ -130,29 +150,26 @@ def test_bagnet_has_the_names_of_its_authors():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_cast_up(dtype, resnet18_state, tmp_path):
-    half = {key: value.to(dtype) if value.is_floating_point() else value for key, value in resnet18_state.items()}
-    torch.save(half, tmp_path / "half.pth")
-    backbone = build_backbone({"name": "resnet18", "weights": str(tmp_path / "half.pth")})
+def test_half_precision_is_cast_up(dtype, state, tmp_path):
+    half = {key: value.to(dtype) if value.is_floating_point() else value for key, value in state.items()}
+    backbone = built_from(half, tmp_path / "half.pth")
     assert {value.dtype for value in backbone.parameters()} == {torch.float32}
     assert_holds(backbone, half)
 
 
-def test_files_older_than_num_batches_tracked(resnet18_state, tmp_path):
-    old = copy.copy(resnet18_state)  # keeps the version metadata, which would ask for the counters
+def test_files_older_than_num_batches_tracked(state, tmp_path):
+    old = copy.copy(state)  # keeps the version metadata, which would ask for the counters
     for key in [key for key in old if key.endswith("num_batches_tracked")]:
         del old[key]
-    torch.save(old, tmp_path / "old.pth")
-    assert_holds(build_backbone({"name": "resnet18", "weights": str(tmp_path / "old.pth")}), resnet18_state)
+    assert_holds(built_from(old, tmp_path / "old.pth"), state)
 
 
 def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
     state = dict(resnet18_state)
     state["layer1.0.renamed.weight"] = state.pop("layer1.0.conv1.weight")
     del state["layer4.1.bn2.running_var"]
-    torch.save(state, tmp_path / "renamed.pth")
     with pytest.raises(ValueError, match=r"argument `weights` to be a state dict of .*resnet18") as caught:
-        build_backbone({"name": "resnet18", "weights": str(tmp_path / "renamed.pth")})
+        built_from(state, tmp_path / "renamed.pth", "resnet18")
     missing, unexpected = str(caught.value).split("it also has")
     assert "it lacks 2 keys" in missing
     assert "layer1.0.conv1.weight" in missing
@@ -161,13 +178,11 @@ def test_missing_and_unexpected_keys_are_listed(resnet18_state, tmp_path):
     assert "renamed.pth" in missing
 
 
-def test_weights_of_another_network(resnet18_file):
+def test_weights_of_another_network(resnet18_file, resnet18_state, tmp_path):
     with pytest.raises(ValueError, match=r"(?s)of resnet34 .*it lacks 96 keys, such as layer1\.2\.conv1\.weight"):
         build_backbone({"name": "resnet34", "weights": str(resnet18_file)})
-    state = torch.load(resnet18_file)
-    torch.save(state | {"conv1.weight": torch.zeros(3, 3, 7, 7)}, resnet18_file)
     with pytest.raises(ValueError, match=r"(?s)resnet18.*size mismatch for conv1\.weight"):
-        build_backbone({"name": "resnet18", "weights": str(resnet18_file)})
+        built_from(resnet18_state | {"conv1.weight": torch.zeros(3, 3, 7, 7)}, tmp_path / "other.pth", "resnet18")
 
 
 class Exploit:
@@ -197,20 +212,17 @@ def test_unreadable_files(resnet18_file, tmp_path):
         with pytest.raises(
             ValueError, match=rf"`weights` to be a file that torch.load.* reads, but got .*{said}"
         ) as caught:
-            build_backbone({"name": "resnet18", "weights": str(tmp_path / name)})
+            build_backbone({"name": "sketch", "weights": str(tmp_path / name)})
         assert "weights_only` set to" not in str(caught.value)
     assert not (tmp_path / "written").exists()
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.module.", "_orig_mod.backbone.net."])
-def test_prefixes_of_wrappers_are_left_out_and_said(prefix, resnet18_state, tmp_path, caplog):
-    of_a_run, kept = "backbone" in prefix, dict(resnet18_state)
-    if of_a_run:
-        del kept["fc.weight"], kept["fc.bias"]
-    state = {prefix + key: value for key, value in kept.items()}
+def test_prefixes_of_wrappers_are_left_out_and_said(prefix, state, tmp_path, caplog):
+    of_a_run = "backbone" in prefix
+    wrapped = {prefix + key: value for key, value in state.items()}
     with caplog.at_level("INFO"):
-        torch.save({"state_dict": state} if of_a_run else state, tmp_path / "wrapped.pth")
-        assert_holds(build_backbone({"name": "resnet18", "weights": str(tmp_path / "wrapped.pth")}), resnet18_state)
+        assert_holds(built_from({"state_dict": wrapped} if of_a_run else wrapped, tmp_path / "wrapped.pth"), state)
     assert ("wrapped.pth begin with `module.`" in caplog.text) != of_a_run
 
 
@@ -221,11 +233,10 @@ def test_names_that_the_network_has_itself_stay(tmp_path):
     load_weights(net, "own", str(tmp_path / "own.pth"), translate=dict)
 
 
-def test_weights_that_are_no_numbers(resnet18_state, tmp_path):
-    broken = {"bn1.bias": torch.full((64,), torch.nan), "bn1.weight": torch.full((64,), torch.inf)}
-    torch.save(resnet18_state | broken, tmp_path / "broken.pth")
-    with pytest.raises(ValueError, match=r"finite numbers, .*NaN or infinity in 2 tensors, such as bn1\.weight"):
-        build_backbone({"name": "resnet18", "weights": str(tmp_path / "broken.pth")})
+def test_weights_that_are_no_numbers(state, tmp_path):
+    broken = {"block1.1.bias": state["block1.1.bias"] * torch.nan, "block1.1.weight": state["block1.1.weight"] / 0}
+    with pytest.raises(ValueError, match=r"finite numbers, .*NaN or infinity in 2 tensors, such as block1\.1\.weight"):
+        built_from(state | broken, tmp_path / "broken.pth")
 
 
 @pytest.mark.parametrize(
@@ -237,9 +248,8 @@ def test_weights_that_are_no_numbers(resnet18_state, tmp_path):
     ],
 )
 def test_files_without_a_state_dict(content, found, tmp_path):
-    torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ValueError, match=f"`weights` to hold a state dict, .* with {found}"):
-        build_backbone({"name": "resnet18", "weights": str(tmp_path / "other.pth")})
+        built_from(content, tmp_path / "other.pth")
 
 
 @pytest.mark.parametrize(
