@@ -132,6 +132,11 @@ REFUSED = [
         for kind in (m.ConceptAccuracy, m.ConceptCalibrationError, m.InterconceptLeakage)
         for p in (1.5, -0.1)
     ],
+    ("`size` to be one of .5, 10, 15, 20, 25, 30., but got 7", lambda: m.AccuracyAtNEC(7)),
+    (
+        "`labels` to hold values from 0 to 4",
+        lambda: m.TCAVArea(torch.ones(5, 3) > 0).update(torch.ones(2, 2, 3), IDS + 5),
+    ),
     # contrastivity
     ("`num_units` to be at least 1, but got 0", lambda: m.PrototypeEntropy(0)),
     ("`bins` to be at least 1, but got 0", lambda: m.PrototypeEntropy(2, bins=0)),
@@ -173,6 +178,11 @@ REFUSED = [
     *[
         ("to have num_classes = 5 columns, but got", lambda kind=kind, y=y: kind(5).update(REAL, y))
         for kind, y in ((m.BalancedAccuracy, IDS), (m.F1Score, IDS), (m.LabelF1Score, FLAGS))
+    ],
+    *[
+        ("`labels` to hold values from 0 to 2", lambda metric=metric, y=y: metric.update(REAL, IDS + y))
+        for metric in (m.Accuracy(), m.TopKAccuracy(2), m.BalancedAccuracy(3), m.F1Score(3))
+        for y in (-1, 3)
     ],
     *[("`k` to be at least 1 and below the number", lambda k=k: f.top_k_accuracy(REAL, IDS, k)) for k in (0, 3, 4)],
     # primitives

@@ -155,33 +155,24 @@ def test_a_refused_batch_leaves_nothing_behind(name):
     metric.reset()
 
 
-@pytest.mark.parametrize(
-    ("build", "option"),
-    [
-        (metrics.ClassificationActivationChange, {"link": "tanh"}),
-        (metrics.ClassificationActivationChange, {"variant": "raw"}),
-        (metrics.PrototypeActivationChange, {"variant": "published"}),
-        (metrics.PrototypeActivationLocationChange, {"threshold": 1}),
-        (metrics.PrototypeActivationLocationContrast, {"threshold": 1.5}),
-        (metrics.VisualizationActivationChange, {"quantile": 1.0}),
-        (metrics.VisualizationLocationChange, {"quantile": 95}),
-        (metrics.VisualizationLocationChange, {"region": "boxes"}),
-        (metrics.ObjectOverlap, {"quantile": 95}),
-        (metrics.DistinctRegions, {"threshold": 1}),
-        (metrics.LocalSize, {"threshold": -1.0}),
-        (metrics.GlobalSize, {"variant": "published"}),
-        (metrics.GlobalSize, {"threshold": -1.0}),
-        (metrics.Sparsity, {"threshold": -1.0}),
-        (metrics.NegativePositiveRatio, {"threshold": -1.0}),
-        (metrics.TopKAccuracy, {"k": 0}),
-        (partial(metrics.ScaleInvariantDiversity, torch.ones(CLASSES, UNITS)), {"k": 0}),
-        (partial(metrics.StructuralGrounding, torch.ones(CLASSES, 2)), {"pairs": 0}),
-        (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"ranking": "size"}),
-        (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"order": "size"}),
-        (partial(metrics.ConceptCalibrationError, torch.arange(UNITS), UNITS), {"bins": 0}),
-        (partial(metrics.ConceptTaskLeakage, torch.arange(UNITS), UNITS), {"num_classes": 0}),
-    ],
-)
+@pytest.mark.parametrize(("build", "option"), [
+    (metrics.ClassificationActivationChange, {"link": "tanh"}),
+    (metrics.ClassificationActivationChange, {"variant": "raw"}),
+    (metrics.PrototypeActivationChange, {"variant": "published"}),
+    (metrics.PrototypeActivationLocationChange, {"threshold": 1}),
+    (metrics.PrototypeActivationLocationContrast, {"threshold": 1.5}),
+    (metrics.VisualizationActivationChange, {"quantile": 1.0}), (metrics.VisualizationLocationChange, {"quantile": 95}),
+    (metrics.VisualizationLocationChange, {"region": "boxes"}), (metrics.ObjectOverlap, {"quantile": 95}),
+    (metrics.DistinctRegions, {"threshold": 1}), (metrics.LocalSize, {"threshold": -1.0}),
+    (metrics.GlobalSize, {"variant": "published"}), (metrics.GlobalSize, {"threshold": -1.0}),
+    (metrics.Sparsity, {"threshold": -1.0}), (metrics.NegativePositiveRatio, {"threshold": -1.0}),
+    (metrics.TopKAccuracy, {"k": 0}), (partial(metrics.ScaleInvariantDiversity, torch.ones(CLASSES, UNITS)), {"k": 0}),
+    (partial(metrics.StructuralGrounding, torch.ones(CLASSES, 2)), {"pairs": 0}),
+    (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"ranking": "size"}),
+    (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"order": "size"}),
+    (partial(metrics.ConceptCalibrationError, torch.arange(UNITS), UNITS), {"bins": 0}),
+    (partial(metrics.ConceptTaskLeakage, torch.arange(UNITS), UNITS), {"num_classes": 0}),
+])  # fmt: skip
 def test_an_option_that_means_nothing_is_refused_by_the_first_batch_at_the_latest(build, option):
     def first_batch():
         metric, record = build(**option), whole_record(multi_label=False)

@@ -114,8 +114,7 @@ def test_variants_reach_the_metrics_that_have_one():
 def test_keys_of_one_attack_share_their_metric():
     built, _ = build(["alignment"], facts())
     attacked = [metric for key, metric in built.items() if "/misalignment_" in key]
-    assert len(attacked) == 8
-    assert len({id(metric) for metric in attacked}) == 2
+    assert (len(attacked), len({id(metric) for metric in attacked})) == (8, 2)
 
 
 def test_units_without_a_weight_are_not_pure():
@@ -228,8 +227,7 @@ def test_an_explainer_of_classes_cannot_serve_metrics_of_units():
     explained = {key for name in ("completeness", "complexity", "sanity") for key in FAMILIES[name].keys}
     unexplained = {"compactness/distinct_regions", *explained}
     unexplained -= {key for key in explained if "explainer" not in ENTRIES[key].needs}
-    assert set(skipped) == unexplained
-    assert set(skipped.values()) == {"explainer: explainer 'lrp' explains classes only"}
+    assert (set(skipped), set(skipped.values())) == (unexplained, {"explainer: explainer 'lrp' explains classes only"})
     assert {"continuity/plc", *FAMILIES["localisation"].keys} <= set(built)
 
 
@@ -253,8 +251,7 @@ def test_a_family_of_ones_own_joins_by_its_import_path_and_may_need_a_field_of_t
     monkeypatch.setattr(suite, "ENTRIES", dict(ENTRIES))
     monkeypatch.setattr(suite, "FAMILIES", dict(FAMILIES))
     assert resolve(["my_package.OWN", "my_package.OWN"]) == ["own/new"]
-    assert list(build(["own/new", "own"], facts())[0]) == ["own/new"]
-    assert resolve(["my_package.OWN/new"]) == ["own/new"]
+    assert (list(build(["own/new", "own"], facts())[0]), resolve(["my_package.OWN/new"])) == (["own/new"], ["own/new"])
     assert resolve(["my_package.TWO", "my_package.ONE", "my_package.TWO"]) == ["mine/two", "mine/one"]
     assert resolve(["mine"]) == ["mine/two", "mine/one"]
     absent = facts(missing={"object_mask": "no segmentations/ under root"}.get)

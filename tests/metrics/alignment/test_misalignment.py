@@ -1,6 +1,5 @@
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -27,15 +26,10 @@ def record():
     scores[3, 1], logits[4, 0], maps[5], target[6], perturbed[7, 3], maps[8, 0, 0] = NAN, math.inf, 1, -1, math.inf, NAN
     scores[9, 5] = NAN  # of the inactive unit: nobody sees it
     return {
-        "scores": scores,
-        "perturbed_scores": perturbed,
-        "target_ids": target,
-        "target_maps": maps,
-        "perturbed_target_maps": perturbed_maps,
-        "logits": logits,
-        "perturbed_logits": perturbed_logits,
+        "scores": scores, "perturbed_scores": perturbed, "target_ids": target, "target_maps": maps,
+        "perturbed_target_maps": perturbed_maps, "logits": logits, "perturbed_logits": perturbed_logits,
         "labels": torch.randint(3, (13,), generator=generator),
-    }
+    }  # fmt: skip
 
 
 class Part(SpatialMisalignment):
@@ -97,7 +91,7 @@ def oracle(part, data):
 
 
 class TestEveryPart(MetricTests):
-    cases: ClassVar = {
+    cases = {
         part: Case(partial(Part, part), record(), partial(oracle, part), {"target_ids": torch.full((13,), -1)}, 13)
         for part in PARTS
     }
@@ -157,14 +151,12 @@ def test_rank_change_by_hand():
     def change(perturbed, labels=LABEL, owner=STRANGERS, active=None):
         return misalignment_rank_change(SCORES, perturbed, TARGET, labels, owner, active).tolist()
 
-    assert change(PERTURBED) == [2]
-    assert change(PERTURBED, active=torch.tensor([True, False, True])) == [1]
+    assert (change(PERTURBED), change(PERTURBED, active=torch.tensor([True, False, True]))) == ([2], [1])
     # units of the image's own class do not overtake
     assert change(PERTURBED, owner=torch.tensor([[True, False], [True, False], [False, True]])) == [1]
     assert change(PERTURBED, labels=torch.tensor([[True, True]])) == [0]
     # neither do equal scores, nor, clipped to equal ones, scores below 0
-    assert change(torch.ones(1, 3)) == [0]
-    assert change(torch.tensor([[-2.0, -1, -1]])) == [0]
+    assert (change(torch.ones(1, 3)), change(torch.tensor([[-2.0, -1, -1]]))) == ([0], [0])
 
 
 def test_accuracy_change_by_hand():

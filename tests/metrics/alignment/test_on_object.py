@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 import torch
 
 from protometry.metrics import OnObject
@@ -44,7 +42,7 @@ def slow_on_object(record):
 
 
 class TestOnObject(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "on_object": Case(
             lambda: OnObject(UNITS),
             RECORD,

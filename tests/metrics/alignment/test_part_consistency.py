@@ -1,5 +1,4 @@
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -37,14 +36,15 @@ def slow_consistency(record, least=1):
     return mean(values)
 
 
-def build_consistency(least=1):
-    return PartConsistency(UNITS, PARTS, SIZE, HALF, threshold=0.6, least_images=least)
+build_consistency = partial(PartConsistency, UNITS, PARTS, SIZE, HALF, threshold=0.6)
 
 
 class TestPartConsistency(AgainstRandomPeaksTests):
-    cases: ClassVar = {
+    cases = {
         "part_consistency": Case(build_consistency, RECORD, slow_consistency, HIDDEN, UNITS),
-        "of_some_units": Case(partial(build_consistency, 6), RECORD, partial(slow_consistency, least=6), HIDDEN, UNITS),
+        "of_some_units": Case(
+            partial(build_consistency, least_images=6), RECORD, partial(slow_consistency, least=6), HIDDEN, UNITS
+        ),
     }
 
     @pytest.mark.parametrize(("counts", "value"), [((7, 8), 1), ((1, 4), 0), ((3, 4), 0), ((4, 5), 1)])

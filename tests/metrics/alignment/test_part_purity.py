@@ -1,6 +1,5 @@
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -55,8 +54,7 @@ def slow_purity(record, least=1, k=4):
     return mean(values)
 
 
-def build_purity(least=1):
-    return PartPurity(UNITS, PARTS, k=4, active=ACTIVE, groups=GROUPS, min_visible=least)
+build_purity = partial(PartPurity, UNITS, PARTS, k=4, active=ACTIVE, groups=GROUPS)
 
 
 def purity_case(inside, visible, scores=None):
@@ -79,9 +77,9 @@ class TestPartPurity(AgainstRandomPeaksTests):
         return (record["scores"].isfinite() & ACTIVE).sum(dim=0).tolist()
 
     # 2 scores that are not finite are left out
-    cases: ClassVar = {
+    cases = {
         f"part_purity_{least}": Case(
-            partial(build_purity, least),
+            partial(build_purity, min_visible=least),
             purity_record(),
             partial(slow_purity, least=least),
             {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)},

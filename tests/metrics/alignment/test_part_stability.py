@@ -1,4 +1,4 @@
-from typing import ClassVar
+from functools import partial
 
 import pytest
 import torch
@@ -33,16 +33,14 @@ def slow_stability(nonempty_only):
     return oracle
 
 
-def build_stability():
-    return PartStability(UNITS, SIZE, HALF)
+build_stability = partial(PartStability, UNITS, SIZE, HALF)
 
 
-def build_nonempty():
-    return PartStability(UNITS, SIZE, HALF, nonempty_only=True)
+build_nonempty = partial(build_stability, nonempty_only=True)
 
 
 class TestPartStability(AgainstRandomPeaksTests):
-    cases: ClassVar = {
+    cases = {
         "stability": Case(build_stability, RECORD, slow_stability(False), HIDDEN, UNITS + 25),
         "stability_nonempty": Case(build_nonempty, RECORD, slow_stability(True), HIDDEN, UNITS + 25),
     }

@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 import torch
 
 from protometry.metrics import PartsCovered
@@ -35,7 +33,7 @@ def slow_parts_covered(groups):
 
 
 class TestPartsCovered(AgainstRandomPeaksTests):
-    cases: ClassVar = {
+    cases = {
         name: Case(
             lambda groups=groups: PartsCovered(OWNER, PARTS, SIZE, HALF, groups),
             RECORD,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protometry.metrics import SummaryMetric
-from tests.metrics.tester import NAN, Case, ChangeTests, nowhere_finite, same, updated
+from tests.metrics.tester import NAN, Case, ChangeTests, mean, nowhere_finite, same, updated
 
 HEIGHT, WIDTH = 4, 7  # not square, as every grid here
 
@@ -100,12 +100,8 @@ def slow_clip(maps: Tensor, quantile: float) -> Tensor:
 
 def image_first(values: list[list[float]], valid: list[list[bool]] | None = None) -> float:
     """Mean over the defined units of an image, then over the images that have one."""
-    means = []
-    for index, row in enumerate(values):
-        defined = [v for unit, v in enumerate(row) if math.isfinite(v) and (valid is None or valid[index][unit])]
-        if defined:
-            means.append(sum(defined) / len(defined))
-    return sum(means) / len(means) if means else NAN
+    known = valid or [[True] * len(row) for row in values]
+    return mean(mean(v if ok else NAN for v, ok in zip(*rows, strict=True)) for rows in zip(values, known, strict=True))
 
 
 def slow_change(change, record: dict[str, Tensor], quantile: float | None = None) -> float:

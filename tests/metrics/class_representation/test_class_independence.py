@@ -1,6 +1,5 @@
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -25,10 +24,8 @@ def slow(data):
 
 
 class TestClassIndependence(MetricTests):
-    data: ClassVar = {"scores": scores(), "labels": LABELS}
-    cases: ClassVar = {
-        "class_independence": Case(partial(ClassIndependence, 5, 3, USED), data, slow, nowhere_finite(data), 5)
-    }
+    data = {"scores": scores(), "labels": LABELS}
+    cases = {"class_independence": Case(partial(ClassIndependence, 5, 3, USED), data, slow, nowhere_finite(data), 5)}
 
 
 def test_hand_cases_and_slow_oracle():

@@ -1,7 +1,6 @@
 import math
 from functools import partial
 from statistics import NormalDist
-from typing import ClassVar
 
 import pytest
 import torch
@@ -53,8 +52,8 @@ def slow(data):
 
 
 class TestContrastiveness(MetricTests):
-    data: ClassVar = {"scores": scores()}
-    cases: ClassVar = {"contrastiveness": Case(partial(Contrastiveness, 5, USED), data, slow, nowhere_finite(data), 5)}
+    data = {"scores": scores()}
+    cases = {"contrastiveness": Case(partial(Contrastiveness, 5, USED), data, slow, nowhere_finite(data), 5)}
 
     def test_units_keep_their_places_and_only_those_used_are_stored(self):
         metric = updated(Contrastiveness(3, torch.tensor([False, False, True])), {"scores": TWO_GROUPS.expand(-1, 3)})
@@ -99,8 +98,7 @@ def test_slow_oracle():
     for options in ((), (3, 0.0), (100, 0.1)):
         expected = [slow_contrast(column, *options) for column in scores.double().T.tolist()]
         values = contrastiveness(scores, *options)
-        assert values.dtype == torch.float64
-        assert values.tolist() == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        assert (values.dtype, values.tolist()) == (torch.float64, pytest.approx(expected, abs=1e-9, nan_ok=True))
     assert values[:5].isnan().tolist() == [False, False, True, True, True]
 
 

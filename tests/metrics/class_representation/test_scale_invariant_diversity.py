@@ -1,6 +1,5 @@
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -37,9 +36,7 @@ def slow(data):
 
 
 class TestScaleInvariantDiversity(MetricTests):
-    cases: ClassVar = {
-        "sid": Case(partial(ScaleInvariantDiversity, HEAD, 4), record(), slow, nowhere_finite(record()), 13)
-    }
+    cases = {"sid": Case(partial(ScaleInvariantDiversity, HEAD, 4), record(), slow, nowhere_finite(record()), 13)}
 
 
 def test_hand_cases():
@@ -63,8 +60,7 @@ def test_slow_oracle(monkeypatch):
         rows = zip(maps.double().flatten(2).tolist(), predictions.tolist(), strict=True)
         expected = [slow_diversity(row, weight.tolist(), prediction, k) for row, prediction in rows]
         values = scale_invariant_diversity(maps, weight, predictions, k)
-        assert values.dtype == torch.float64
-        assert values.tolist() == pytest.approx(expected, nan_ok=True)
+        assert (values.dtype, values.tolist()) == (torch.float64, pytest.approx(expected, nan_ok=True))
         assert (values.nan_to_num(1) >= 1 / k).all()
     assert values[2].isnan()
     assert scale_invariant_diversity(maps, weight, predictions, 9).isnan().all()  # more features than there are

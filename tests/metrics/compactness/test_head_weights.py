@@ -29,12 +29,9 @@ KERNELS = (global_size, sparsity, negative_positive_ratio, number_of_features, f
 # columns 0, 1, 2, as 0.0005 is below the threshold; 3 of 8 are not negligible; -0.5 against 1 and 2; 4 non-zeros and
 # 2 classes; and of the columns (0, 2), (-.5, 0), (.0005, 0), and (0, 2) alone
 MODEL = {
-    GlobalSize: (3, 2, 1),
-    Sparsity: (0.625, 1 - 2 / 6, 0.5),
-    NegativePositiveRatio: (0.5, 1, 0),
-    NumberOfFeatures: (4, 3, 1),
-    FeaturesPerClass: (2, 1.5, 0.5),
-}
+    GlobalSize: (3, 2, 1), Sparsity: (0.625, 1 - 2 / 6, 0.5), NegativePositiveRatio: (0.5, 1, 0),
+    NumberOfFeatures: (4, 3, 1), FeaturesPerClass: (2, 1.5, 0.5),
+}  # fmt: skip
 
 
 def random_weight(seed, dtype, classes=4, units=6):
@@ -93,8 +90,7 @@ def test_thresholds_are_strict_and_reach_the_kernels():
         metric.update(WEIGHT, ALL)
         assert metric.compute() == value
     weight, active = torch.tensor([[0.5, -0.5]]), torch.ones(2, dtype=torch.bool)
-    assert global_size(weight, active, threshold=0.5) == 0
-    assert sparsity(weight, threshold=0.5) == 1
+    assert (global_size(weight, active, threshold=0.5), sparsity(weight, threshold=0.5)) == (0, 1)
     assert negative_positive_ratio(weight, threshold=0.5).isnan()
     assert negative_positive_ratio(weight, threshold=0.25) == 1
 
@@ -118,9 +114,7 @@ def test_slow_oracle(dtype):
 
 def test_ends():
     full, none = torch.ones(2, 3), torch.zeros(4, dtype=torch.bool)
-    assert sparsity(full) == 0
-    assert sparsity(torch.zeros(2, 3)) == 1
-    assert negative_positive_ratio(full) == 0
+    assert (sparsity(full), sparsity(torch.zeros(2, 3)), negative_positive_ratio(full)) == (0, 1, 0)
     assert global_size(torch.zeros(2, 3), torch.ones(3, dtype=torch.bool)) == 0
     # no active unit
     assert global_size(WEIGHT, none) == number_of_features(WEIGHT, none) == features_per_class(WEIGHT, none) == 0

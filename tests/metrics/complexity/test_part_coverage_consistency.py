@@ -1,11 +1,11 @@
 import math
-from typing import ClassVar
+from functools import partial
 
 import torch
 
 from protometry.metrics import PartCoverageConsistency
 from protometry.metrics.functional import clip_saliency, part_coverage_consistency
-from tests.metrics.tester import NAN, Case, MetricTests, updated
+from tests.metrics.tester import NAN, Case, MetricTests, mean, updated
 
 UNITS, PARTS = 5, 4
 
@@ -22,12 +22,10 @@ def record():
     return {"saliency": saliency, "unit_ids": unit_ids, "part_locations": points, "part_visible": visible}
 
 
-def build(variant="paper"):
-    return PartCoverageConsistency(UNITS, PARTS, quantile=0.9, variant=variant)
+build = partial(PartCoverageConsistency, UNITS, PARTS, quantile=0.9)
 
 
-def build_published():
-    return build("quanproto")
+build_published = partial(build, variant="quanproto")
 
 
 def slow_counts(data):
@@ -56,20 +54,16 @@ def slow(data, variant="paper"):
         shares = [h / (v if variant == "paper" else images) for h, v in zip(row, seen, strict=True) if h]
         if any(seen):
             values.append(sum(shares) / len(shares) if shares else 0)
-    return sum(values) / len(values) if values else NAN
-
-
-def slow_published(data):
-    return slow(data, "quanproto")
+    return mean(values)
 
 
 HIDDEN = {"part_visible": torch.zeros(13, PARTS, dtype=torch.bool)}
 
 
 class TestBothVariants(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "paper": Case(build, record(), slow, HIDDEN, UNITS + 2),
-        "quanproto": Case(build_published, record(), slow_published, HIDDEN, UNITS + 2),
+        "quanproto": Case(build_published, record(), partial(slow, variant="quanproto"), HIDDEN, UNITS + 2),
     }
 
 

@@ -2,17 +2,26 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
 
 from protometry.metrics import ConceptExistence
 from protometry.metrics.functional import concept_existence, concept_existence_baselines, concept_importance
-from tests.metrics.concepts.decisions import CONCEPTS, IMAGES, NAN, RECORD, WEIGHT, paired, part_of, ranking, usable
+from tests.metrics.concepts.decisions import (
+    CONCEPTS,
+    FIRST,
+    IMAGES,
+    NAN,
+    RECORD,
+    WEIGHT,
+    paired,
+    part_of,
+    ranking,
+    usable,
+)
 from tests.metrics.tester import Case, MetricTests, mean, nowhere_finite, partly_unknown, same, updated
 
-FIRST = torch.tensor([3, 1, 0, 2, 4])  # by how frequent concepts are in training
 ALL = partial(ConceptExistence, WEIGHT, k=2, prevalence_order=FIRST)
 CORRECT = partial(ConceptExistence, WEIGHT, k=2, subset="correct")
 READ = part_of("scores", "logits", "labels", "concept_labels")
@@ -67,7 +76,7 @@ def existence(record, subset="all"):
 
 
 class TestExistence(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "all": Case(
             ALL, READ, lambda record: mean([value for value, _ in existence(record)]),
             nowhere_finite(part_of("scores")), IMAGES,

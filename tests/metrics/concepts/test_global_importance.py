@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -23,20 +22,15 @@ def column(*values):
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
-@pytest.mark.parametrize(
-    ("weight", "annotation", "means", "kind", "plain", "centered"),
-    [
-        ((3, 4, 0), (1, 0, 0), None, 1, 0.6, 0.277350),
-        ((9, 9, 9), (1, 1, 0), (0, 2, 2), 2, 0.5, -0.5),
-        ((9, 9, 9), (1, 1, 0), (0, 2, NAN), 2, 0.707107, NAN),  # over two classes, where V is constant
-        ((3, 4, 1), (1, 0, 0), (1, 0.5, 0), 3, 0.832050, 0.755929),
-        ((2, 2, 2, 2), (1, 0, 0.5, 0.5), None, 1, 0.816497, NAN),  # mean / rms; a constant has no correlation
-        ((-1, -0.5, 0), (1, 0.5, 0), None, 1, -1, -1),
-        ((0, 0, 0), (1, 0, 0), None, 1, NAN, NAN),
-        ((1, 1, 1), (1, 0, 0), (1, NAN, NAN), 2, NAN, NAN),  # one class is left
-        ((0.1, 0.1, 0.1), (1, 0.3, 0), None, 1, 0.718902, NAN),  # 1.3 / sqrt(3 * 1.09); rounding leaves something
-    ],
-)
+@pytest.mark.parametrize(("weight", "annotation", "means", "kind", "plain", "centered"), [
+    ((3, 4, 0), (1, 0, 0), None, 1, 0.6, 0.277350), ((9, 9, 9), (1, 1, 0), (0, 2, 2), 2, 0.5, -0.5),
+    ((9, 9, 9), (1, 1, 0), (0, 2, NAN), 2, 0.707107, NAN),  # over two classes, where V is constant
+    ((3, 4, 1), (1, 0, 0), (1, 0.5, 0), 3, 0.832050, 0.755929),
+    ((2, 2, 2, 2), (1, 0, 0.5, 0.5), None, 1, 0.816497, NAN),  # mean / rms; a constant has no correlation
+    ((-1, -0.5, 0), (1, 0.5, 0), None, 1, -1, -1), ((0, 0, 0), (1, 0, 0), None, 1, NAN, NAN),
+    ((1, 1, 1), (1, 0, 0), (1, NAN, NAN), 2, NAN, NAN),  # one class is left
+    ((0.1, 0.1, 0.1), (1, 0.3, 0), None, 1, 0.718902, NAN),  # 1.3 / sqrt(3 * 1.09); rounding leaves something
+])  # fmt: skip
 def test_global_importance_by_hand(weight, annotation, means, kind, plain, centered):
     given = None if means is None else column(*means)
     for expected, is_centered in ((plain, False), (centered, True)):
@@ -61,8 +55,7 @@ def test_global_importance_by_definition_and_what_it_does_not_see(kind):
     rows = [slow_cosine(product[c], annotation[c].tolist()) if c in classes else NAN for c in range(5)]
     by_concept = concept_global_importance(weight, annotation, means, kind)
     by_class = concept_global_importance(weight, annotation, means, kind, axis="class")
-    assert by_concept.tolist() == approx(concepts)
-    assert by_class.tolist() == approx(rows)
+    assert (by_concept.tolist(), by_class.tolist()) == (approx(concepts), approx(rows))
     stretch = torch.tensor([1.0, 2.0, 0.5, 4.0])  # of a concept: the class version changes
     assert concept_global_importance(weight * stretch, annotation, means * stretch, kind).tolist() == approx(concepts)
     moved = concept_global_importance(weight * stretch, annotation, means * stretch, kind, axis="class")
@@ -87,7 +80,7 @@ def slow_importance(record):
 
 
 class TestGlobalImportance(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "importance": Case(
             KIND_3,
             part_of("scores", "logits", "labels"),

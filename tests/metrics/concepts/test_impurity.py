@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -86,7 +85,7 @@ LOST = 4 + 3 * 31  # all concepts, and the scores of those with a unit on every 
 
 
 class TestImpurity(MetricTests):
-    cases: ClassVar = {
+    cases = {
         f"{name}{ending}": Case(partial(kind, CONCEPTS, 4, ACTIVE), change(rec), oracle, nowhere_finite(rec), LOST)
         for ending, change in (("", dict), ("_unknown", partly_unknown))
         for name, kind, rec, oracle in (

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from functools import partial
 from itertools import permutations
-from typing import ClassVar
 
 import pytest
 import torch
@@ -75,7 +74,7 @@ LOST = 4 + 3 * 21  # all concepts, and the values of those with a unit on every 
 
 
 class TestLeakage(MetricTests):
-    cases: ClassVar = {
+    cases = {
         f"{name}{ending}": Case(partial(kind, CONCEPTS, 4, ACTIVE), change(rec), oracle, nowhere_finite(rec), LOST)
         for ending, change in (("", dict), ("_unknown", partly_unknown))
         for name, kind, rec, oracle in (

@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import torch
 
@@ -37,7 +36,7 @@ RECORD = record()
 
 
 class TestLocality(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "locality": Case(
             partial(ConceptLocality, CONCEPTS, 4, ACTIVE, parts=PARTS, num_parts=3),
             RECORD, slow, nowhere_finite(RECORD), 4 + 2 * 13,

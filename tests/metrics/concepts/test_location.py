@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from protometry.metrics.functional import concept_activation_maps, concept_locat
 from tests.metrics.concepts.decisions import (
     IMAGES,
     NAN,
+    PARTS,
     RECORD,
     SIZE,
     WEIGHT,
@@ -24,7 +24,6 @@ from tests.metrics.concepts.decisions import (
 )
 from tests.metrics.tester import Case, MetricTests, mean, same, updated
 
-PARTS = torch.tensor([[0, 1], [2, -1], [-1, -1], [2, -1], [3, -1]])  # two sides; the third concept has no part
 READ = part_of("scores", "logits", "concept_maps", "part_locations", "part_visible")
 
 
@@ -125,7 +124,7 @@ class Location(ConceptLocation):
 
 
 class TestLocation(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "location": Case(
             partial(Location, WEIGHT, PARTS, k=2), READ,
             lambda record: mean([pair[1] for pair in location_pairs(record)]),

@@ -2,15 +2,12 @@
 
 import math
 from functools import partial
-from typing import ClassVar
 
 import torch
 
 from protometry.metrics import ConceptMaskIntersectionOverUnion
-from tests.metrics.concepts.decisions import IMAGES, SIZE, WEIGHT, chances, part_of, ranking, usable
+from tests.metrics.concepts.decisions import IMAGES, MASKS, SIZE, WEIGHT, chances, part_of, ranking, usable
 from tests.metrics.tester import Case, MetricTests, mean, same
-
-MASKS = torch.tensor([0, 1, -1, 1, -1])
 
 
 def overlaps(record, alpha):
@@ -26,7 +23,7 @@ def overlaps(record, alpha):
 
 
 class TestOverlap(MetricTests):
-    cases: ClassVar = {
+    cases = {
         f"alpha {alpha}": Case(
             partial(ConceptMaskIntersectionOverUnion, WEIGHT, MASKS, k=2, alpha=alpha),
             part_of("scores", "logits", "concept_maps", "part_masks"),

@@ -63,7 +63,7 @@ def case(kind, record, name, value):
 
 
 class TestConceptPrediction(MetricTests):
-    cases = {  # noqa: RUF012
+    cases = {
         f"{name}{ending}": case(kind, change(fields), field, value)
         for ending, change in (("", dict), ("_unknown", partly_unknown))
         for name, kind, fields, field, value in (

@@ -1,5 +1,4 @@
 import math
-from typing import ClassVar
 
 import torch
 
@@ -29,4 +28,4 @@ def slow_share(record):
 
 
 class TestResidualShare(MetricTests):
-    cases: ClassVar = {"share": Case(ResidualShare, record(), slow_share, nowhere_finite(record()), IMAGES)}
+    cases = {"share": Case(ResidualShare, record(), slow_share, nowhere_finite(record()), IMAGES)}

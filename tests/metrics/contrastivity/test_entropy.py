@@ -2,14 +2,13 @@ import math
 import pickle
 import warnings
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
 
 from protometry.metrics import PrototypeEntropy
 from protometry.metrics.functional import prototype_entropy
-from tests.metrics.tester import NAN, Case, MetricTests, rows, same_summaries, updated
+from tests.metrics.tester import NAN, Case, MetricTests, mean, rows, same_summaries, updated
 
 ACTIVE = torch.tensor([True, True, False, True, True])
 CASE = torch.tensor([[2.0], [2.0], [1.0], [0.1]])
@@ -23,12 +22,10 @@ def record():
     return {"scores": scores, "unit_ids": torch.randint(-1, 2, (13, 2), generator=generator)}
 
 
-def build():
-    return PrototypeEntropy(5, active=ACTIVE)
+build = partial(PrototypeEntropy, 5, active=ACTIVE)
 
 
-def build_published():
-    return PrototypeEntropy(5, active=ACTIVE, variant="quanproto")
+build_published = partial(build, variant="quanproto")
 
 
 def slow_entropy(column, bins=10, variant="paper"):
@@ -47,8 +44,7 @@ def slow(data, variant="paper"):
     if variant == "quanproto":
         shown = {unit for ids in data["unit_ids"].tolist() for unit in ids if unit >= 0} or shown
     columns = [data["scores"][:, unit].tolist() for unit in shown if ACTIVE[unit]]
-    values = [value for column in columns if not math.isnan(value := slow_entropy(column, variant=variant))]
-    return sum(values) / len(values) if values else NAN
+    return mean(slow_entropy(column, variant=variant) for column in columns)
 
 
 def test_room_for_more_images():
@@ -81,8 +77,7 @@ def test_copies_do_not_share_a_buffer():
 def test_hand_case():
     # x = 1, 1, .5, .05: bins 9, 9, 5, 0; shares ½, ¼, ¼
     metric = updated(PrototypeEntropy(1), {"scores": CASE}, 3)
-    assert metric.compute() == 1.5
-    assert updated(PrototypeEntropy(1, variant="quanproto"), {"scores": CASE}).compute() == 1
+    assert (metric.compute(), updated(PrototypeEntropy(1, variant="quanproto"), {"scores": CASE}).compute()) == (1.5, 1)
     assert updated(PrototypeEntropy(1, bins=1), {"scores": CASE}).compute() == 0
     # bins 9, 0 (negative), 9, 0
     assert prototype_entropy(torch.tensor([[1.0], [-0.5], [0.95], [0.05]])).tolist() == [1.0]
@@ -98,7 +93,7 @@ NOT_POSITIVE = {"scores": -record()["scores"].nan_to_num(0, 0, 0).abs()}
 
 
 class TestBothVariants(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "paper": Case(build, record(), slow, NOT_POSITIVE, 5),
         "quanproto": Case(build_published, record(), partial(slow, variant="quanproto"), NOT_POSITIVE, 5),
     }

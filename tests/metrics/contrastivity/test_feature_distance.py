@@ -1,5 +1,4 @@
 import math
-from typing import ClassVar
 
 import pytest
 import torch
@@ -53,7 +52,7 @@ def close(values):
 
 
 class TestBothModes(MetricTests):
-    cases: ClassVar = {
+    cases = {
         mode: Case(build(mode), record(), oracle(mode), {"latent": torch.zeros(11, CHANNELS, 2, 3)}, 22 + CLASSES)
         for mode in MODES
     }

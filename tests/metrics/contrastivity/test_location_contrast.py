@@ -1,5 +1,4 @@
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ def slow(change, record):
 
 
 class TestContrasts(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "plc": Case(PrototypeLocationContrast, RECORD, partial(slow, slow_plc), nowhere_finite(RECORD), 13),
         "palc": Case(PrototypeActivationLocationContrast, RECORD, partial(slow, slow_palc), nowhere_finite(RECORD), 13),
     }
@@ -42,8 +41,7 @@ def test_hand_cases():
 def test_undefined_pairs_do_not_spoil_the_mean():
     maps = torch.cat([at(1, 3, (0, 0)), at(1, 3), at(1, 3, (0, 0), (0, 2)), torch.full((1, 1, 1, 3), NAN)], dim=1)
     # the flat map peaks at the first cell, as the others do; its region is undefined
-    assert prototype_location_contrast(maps).item() == 0
-    assert prototype_activation_location_contrast(maps).item() == 0.5
+    assert (prototype_location_contrast(maps).item(), prototype_activation_location_contrast(maps).item()) == (0, 0.5)
 
 
 def test_no_pair():

@@ -2,7 +2,6 @@
 
 import math
 from itertools import combinations
-from typing import ClassVar
 
 import pytest
 import torch
@@ -21,8 +20,7 @@ def test_target_pairs_oracle(classes):
         common = {c: {j for j in range(5) if rows[c][j] == rows[y][j]} for c in range(classes) if c != y}
         both = [pair for pair in combinations(common, 2) if all(len(common[c]) == 2 for c in pair)]
         first = next((pair for pair in both if not common[pair[0]] & common[pair[1]]), (-1, -1))
-        assert tuple(pairs[y].tolist()) == first
-        assert sets_of(shared[y]) == [common.get(c, set()) for c in first]
+        assert (tuple(pairs[y].tolist()), sets_of(shared[y])) == (first, [common.get(c, set()) for c in first])
 
 
 def test_target_sensitivity_by_hand():
@@ -69,4 +67,4 @@ def slow_target(record):
 
 class TestTargetSensitivity(MetricTests):
     record = target_record()
-    cases: ClassVar = {"ts": Case(TargetSensitivity, record, slow_target, nowhere_finite(record), 13)}
+    cases = {"ts": Case(TargetSensitivity, record, slow_target, nowhere_finite(record), 13)}

@@ -1,5 +1,4 @@
 from functools import partial
-from typing import ClassVar
 
 import pytest
 import torch
@@ -31,15 +30,15 @@ def slow_label_f1(record, threshold=0.5):
     return mean(values)
 
 
+LABEL_F1, UNKNOWN = partial(LabelF1Score, K, threshold=0.5), partly_unknown(MULTI, "labels")
+
+
 class TestEveryClass(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "f1": Case(partial(F1Score, K), SINGLE, partial(slow_per_class, slow_f1), nowhere_finite(SINGLE), 13 + K),
-        "label_f1": Case(partial(LabelF1Score, K, threshold=0.5), MULTI, slow_label_f1, nowhere_finite(MULTI), 13 + K),
-        "label_f1_unknown": Case(
-            partial(LabelF1Score, K, threshold=0.5), partly_unknown(MULTI, "labels"), slow_label_f1,
-            nowhere_finite(MULTI), 13 + K,
-        ),
-    }  # fmt: skip
+        "label_f1": Case(LABEL_F1, MULTI, slow_label_f1, nowhere_finite(MULTI), 13 + K),
+        "label_f1_unknown": Case(LABEL_F1, UNKNOWN, slow_label_f1, nowhere_finite(MULTI), 13 + K),
+    }
 
 
 def test_hand_cases():
@@ -62,7 +61,6 @@ def test_hand_cases():
 
 def test_ends():
     counts = torch.eye(4).long()
-    assert f1_score(counts).tolist() == [1] * 4
-    assert f1_score(counts.roll(1, dims=1)).tolist() == [0] * 4
+    assert (f1_score(counts).tolist(), f1_score(counts.roll(1, dims=1)).tolist()) == ([1] * 4, [0] * 4)
     assert f1_score(0 * counts).isnan().all()
     assert label_f1_score(*torch.zeros(3, 3).long()).isnan().all()  # labels nobody has

@@ -46,10 +46,3 @@ def test_intervals_of_wilson():
         summary = updated(metric, hits).summary()
         expected = wilson_interval(torch.tensor(6.4 * value), torch.tensor(6.4))
         assert [summary["low"], summary["high"]] == pytest.approx([bound.item() for bound in expected], abs=1e-6)
-
-
-@each
-@pytest.mark.parametrize("label", [-1, 3])
-def test_labels_that_are_no_class(build, label):
-    with pytest.raises(ValueError, match="`labels` to hold values from 0 to 2"):
-        build(3).update(LOGITS, torch.full((4,), label))

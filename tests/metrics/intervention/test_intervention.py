@@ -9,7 +9,7 @@ import torch
 
 from protometry.metrics import InterventionArea, InterventionFinal
 from protometry.metrics.functional import group_uncertainty, intervention_masks
-from tests.metrics.tester import Case, MetricTests, rows, updated
+from tests.metrics.tester import Case, MetricTests, mean, rows, updated
 
 
 def slow_curves(record):
@@ -27,12 +27,11 @@ def slow_area(record):
         for image in slow_curves(record)
         for trial in image
     ]
-    return sum(areas) / len(areas) if areas else math.nan
+    return mean(areas)
 
 
 def slow_final(record):
-    hits = [image[0][-1] for image in slow_curves(record)]
-    return sum(hits) / len(hits) if hits else math.nan
+    return mean(image[0][-1] for image in slow_curves(record))
 
 
 def record():
@@ -47,7 +46,7 @@ NOTHING = {"intervened_logits": RECORD["intervened_logits"] * math.nan}
 
 
 class TestIntervention(MetricTests):
-    cases = {  # noqa: RUF012
+    cases = {
         "area": Case(partial(InterventionArea, steps=4, trials=3), RECORD, slow_area, NOTHING, 13),
         "final": Case(InterventionFinal, RECORD, slow_final, NOTHING, 13),
     }

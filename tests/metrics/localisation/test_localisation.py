@@ -1,7 +1,6 @@
 """Pointing games and intersection over union of saliency with the object."""
 
 import math
-from typing import ClassVar
 
 import pytest
 import torch
@@ -48,7 +47,7 @@ CLASSES = (PointingGame, EnergyPointingGame, RegionIntersectionOverUnion)
 
 
 class TestEveryClass(MetricTests):
-    cases: ClassVar = {
+    cases = {
         metric.__name__: Case(metric, record(), image_mean(definition, usable), NO_OBJECT, 22)
         for metric, definition in zip(CLASSES, KERNELS.values(), strict=True)
     }

@@ -79,5 +79,4 @@ class TestFrames:
             y0 = math.floor(Fraction(y * (224 - 32), grid[0] - 1) + half)
             expected.append([x0, y0, x0 + 31, y0 + 31])
         boxes = patch_boxes(cells, grid, size)
-        assert boxes.tolist() == expected
-        assert boxes.amax(0).tolist() == [168, 192, 199, 223]
+        assert (boxes.tolist(), boxes.amax(0).tolist()) == (expected, [168, 192, 199, 223])

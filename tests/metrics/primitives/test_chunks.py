@@ -5,10 +5,9 @@ from protometry.metrics.primitives import chunks
 from protometry.metrics.primitives.chunks import image_chunks
 
 
-@pytest.mark.parametrize(
-    ("at_once", "sizes"),
-    [(1, [1] * 5), (11, [1] * 5), (12, [2, 2, 1]), (18, [3, 2]), (30, [5]), (2**20, [5])],
-)
+@pytest.mark.parametrize(("at_once", "sizes"), [
+    (1, [1] * 5), (11, [1] * 5), (12, [2, 2, 1]), (18, [3, 2]), (30, [5]), (2**20, [5]),
+])  # fmt: skip
 def test_the_largest_tensor_decides(monkeypatch, at_once, sizes):
     # images of 6 and of 2 elements
     monkeypatch.setattr(chunks, "CPU_ELEMENTS", at_once)

@@ -22,8 +22,7 @@ class TestPeaks:
             index = values.index(max(values))
             expected.append([index % 5, index // 5])
         peaks = peak_cells(maps)
-        assert peaks.dtype == torch.int64
-        assert peaks.flatten(end_dim=1).tolist() == expected
+        assert (peaks.dtype, peaks.flatten(end_dim=1).tolist()) == (torch.int64, expected)
 
     def test_flat_is_the_first_cell(self):
         maps = torch.full((2, 3), 1.0)

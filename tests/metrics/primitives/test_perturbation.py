@@ -54,12 +54,8 @@ def slow_noise(sample_id, rank, count, seed):
 def test_published_sequence_of_splitmix64():
     words = mix_bits(1234567 + torch.arange(1, 6) * GAMMA)
     expected = [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
+        6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821,
+    ]  # fmt: skip
     assert [word & WORD for word in words.tolist()] == expected
 
 

@@ -33,8 +33,7 @@ class TestTopUnits:
             scores, active = random_case(seed, dtype)
             for k in (1, 3, 20):
                 result = top_units(scores, k, active)
-                assert result.dtype == torch.int64
-                assert result.tolist() == slow_top_units(scores, k, active.tolist())
+                assert (result.dtype, result.tolist()) == (torch.int64, slow_top_units(scores, k, active.tolist()))
 
     def test_fewer_active_than_k(self):
         active = torch.tensor([False, True, False])
@@ -84,8 +83,7 @@ class TestUnitRanks:
                 for row, ids in zip(scores.tolist(), unit_ids.tolist(), strict=True)
             ]
             ranks = unit_ranks(scores, unit_ids, active)
-            assert ranks.dtype == torch.int64
-            assert ranks.tolist() == expected
+            assert (ranks.dtype, ranks.tolist()) == (torch.int64, expected)
             per_slot = torch.stack([scores.roll(slot, dims=1) for slot in range(unit_ids.shape[1])], dim=1)
             expected = [
                 [slow_rank(slots[slot], unit, active.tolist()) for slot, unit in enumerate(ids)]

@@ -53,8 +53,7 @@ class TestPercentileMask:
                 [max(value, 0) if inside else 0 for value, inside in zip(values, region, strict=True)]
                 for values, region in zip(each_map(maps), expected, strict=True)
             ]
-            assert each_map(clip_saliency(maps, quantile)) == clipped
-            assert clip_saliency(maps, quantile).dtype == dtype
+            assert (each_map(clip_saliency(maps, quantile)), clip_saliency(maps, quantile).dtype) == (clipped, dtype)
 
     def test_neighbouring_floats_need_no_rounding_luck(self):
         # the quantile lies between 1 and the next float: only the larger one is above it

@@ -1,7 +1,6 @@
 """Area under the curves of deletion and insertion, and its lift over the control."""
 
 from itertools import pairwise
-from typing import ClassVar
 
 import pytest
 import torch
@@ -39,9 +38,7 @@ RECORD = {"removal_scores": curves(1), "shifted_removal_scores": curves(2).roll(
 
 
 class TestBoth(MetricTests):
-    cases: ClassVar = {
-        kind.__name__: Case(kind, RECORD, slow_mean, nowhere_finite(RECORD), 22) for kind in (Deletion, Insertion)
-    }
+    cases = {kind.__name__: Case(kind, RECORD, slow_mean, nowhere_finite(RECORD), 22) for kind in (Deletion, Insertion)}
 
     def test_the_control_is_of_the_same_units(self, case):
         summary = updated(case.build(), case.record).summary()

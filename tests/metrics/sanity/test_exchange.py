@@ -1,7 +1,6 @@
 """Accuracy and agreement with foreign patches in the place of prototypes."""
 
 import math
-from typing import ClassVar
 
 import torch
 
@@ -39,7 +38,7 @@ LABELLED = RECORD | {"labels": torch.arange(11) % 3}
 
 
 class TestExchange(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "ExchangedAccuracy": Case(ExchangedAccuracy, LABELLED, slow_accuracy, nowhere_finite(RECORD), 11),
         "ExchangedAgreement": Case(ExchangedAgreement, RECORD, slow_agreement, nowhere_finite(RECORD), 11),
     }

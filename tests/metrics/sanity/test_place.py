@@ -1,7 +1,5 @@
 """What a unit keeps of its score, and how much of a map lies in a box, and the lift of both over the control."""
 
-from typing import ClassVar
-
 import pytest
 import torch
 
@@ -63,7 +61,7 @@ INSIDE = {"pixel_gradients": maps(), "cell_boxes": boxes(1), "other_boxes": boxe
 
 
 class TestBoth(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "CellAlone": Case(CellAlone, KEPT, lambda record: slow_means(record)[0], nowhere_finite(KEPT), 22),
         "GradientInside": Case(
             GradientInside, INSIDE, lambda record: slow_means(record)[0], {**INSIDE, "pixel_gradients": 0 * maps()}, 22

@@ -2,7 +2,6 @@
 
 import math
 from itertools import product
-from typing import ClassVar
 
 import pytest
 import torch
@@ -65,7 +64,7 @@ def case(kind, slow):
 
 
 class TestBoth(MetricTests):
-    cases: ClassVar = {
+    cases = {
         kind.__name__: case(kind, slow)
         for kind, slow in zip((RandomisedRankCorrelation, RandomisedSimilarity), KERNELS.values(), strict=True)
     }

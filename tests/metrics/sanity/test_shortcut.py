@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from typing import ClassVar
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def slow_units(record):
 
 
 class TestBoth(MetricTests):
-    cases: ClassVar = {
+    cases = {
         "success": Case(
             lambda: ShortcutSuccess(STAMP),
             PREDICTED,

@@ -106,19 +106,11 @@ def anec_avg():
     return accuracy_at_nec(MeanAccuracyAtNEC())
 
 
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        (deletion, Deletion),
-        (cell_alone, CellAlone),
-        (exchanged_accuracy, ExchangedAccuracy),
-        (task_leakage, ConceptTaskLeakage),
-        (locality, ConceptLocality),
-        (tcav, TCAVArea),
-        (anec_5, AccuracyAtNEC),
-        (anec_avg, MeanAccuracyAtNEC),
-    ],
-)
+@pytest.mark.parametrize(("name", "metric"), [
+    (deletion, Deletion), (cell_alone, CellAlone), (exchanged_accuracy, ExchangedAccuracy),
+    (task_leakage, ConceptTaskLeakage), (locality, ConceptLocality), (tcav, TCAVArea), (anec_5, AccuracyAtNEC),
+    (anec_avg, MeanAccuracyAtNEC),
+])  # fmt: skip
 def test_nine_of_ten_hold_the_truth_from_30_on(name, metric):
     """Of the value and, against a control, of the lift."""
     pools = [pool.nanmean(dim=1) for pool in name()]

@@ -1,15 +1,40 @@
+"""Changes of the logits."""
+
 import math
-from typing import ClassVar
+from functools import partial
 
 import pytest
 import torch
 
-from protometry.metrics import ClassificationActivationChange
-from protometry.metrics.functional import classification_activation_change
-from tests.metrics.change.changes import change_record, finite, image_first, ratio
+from protometry.metrics import ClassificationActivationChange, ClassificationRankChange
+from protometry.metrics.functional import classification_activation_change, classification_rank_change
+from tests.metrics.change.changes import change_record, finite, image_first, ratio, slow_rank
 from tests.metrics.tester import NAN, Case, ChangeTests, nowhere_finite
 
 LOGITS = change_record("logits")
+NOWHERE = nowhere_finite(LOGITS)
+
+
+def slow_values(record):
+    pairs = zip(record["logits"].tolist(), record["perturbed_logits"].tolist(), strict=True)
+    return [
+        slow_rank(other, one.index(max(one)), [True] * len(one)) if finite(one, other) else NAN for one, other in pairs
+    ]
+
+
+def slow_crc(record):
+    return image_first([[value] for value in slow_values(record)])
+
+
+class TestClassificationRankChange(ChangeTests):
+    cases = {"crc": Case(ClassificationRankChange, LOGITS, slow_crc, NOWHERE, 13)}
+
+
+def test_crc_by_hand():
+    logits = torch.tensor([[2.0, 1, 0, -1], [2, 2, 0, 0], [0, 1, 0, 0]])
+    # class 0 last; of two that tie class 0 is predicted, then overtaken once; a tie at the top is rank 0
+    perturbed = torch.tensor([[0.0, 1, 2, 3], [2, 3, 2, 0], [5, 5, 0, 5]])
+    assert classification_rank_change(logits, perturbed).tolist() == [3, 1, 0]
 
 
 def softmax(row):
@@ -37,26 +62,18 @@ class SlowChange:
         return image_first([[value] for value in values])
 
 
-def build_sigmoid():
-    return ClassificationActivationChange("sigmoid")
-
-
-def build_published():
-    return ClassificationActivationChange(variant="quanproto")
-
-
 class TestClassificationActivationChange(ChangeTests):
-    cases: ClassVar = {
-        build.__name__: Case(build, LOGITS, SlowChange(link), nowhere_finite(LOGITS), 13)
-        for build, link in (
-            (ClassificationActivationChange, softmax),
-            (build_sigmoid, sigmoid),
-            (build_published, descending),
+    cases = {
+        name: Case(partial(ClassificationActivationChange, **options), LOGITS, SlowChange(link), NOWHERE, 13)
+        for name, options, link in (
+            ("softmax", {}, softmax),
+            ("sigmoid", {"link": "sigmoid"}, sigmoid),
+            ("published", {"variant": "quanproto"}, descending),
         )
     }
 
 
-def test_by_hand():
+def test_cac_by_hand():
     # shared .3 + .3 + .2 of .5 + .5 + .2
     logits, perturbed = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[0.3, 0.5, 0.2]]).log()
     assert classification_activation_change(logits, perturbed).item() == pytest.approx(1 - 0.8 / 1.2)
