@@ -1,16 +1,24 @@
 """Shared by the tests of data modules: the folder of real data and a private cache."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("caches")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def private_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def private_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has its own, empty cache folder."""
-    cache = tmp_path_factory.mktemp("cache")
+    cache = next(caches)
+    cache.mkdir()
     monkeypatch.setenv("PROTOMETRY_CACHE", str(cache))
     return cache
 

@@ -1,7 +1,5 @@
 """The data sets of the contract test, each with a few files; a new data set adds one line to ``SETS``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,12 +64,9 @@ TABLE, FLAT, IMAGE_LEVEL = {"attribute_table": "ROOT.csv"}, {"layout": "flat"}, 
 PHOTOS = {"table": "ROOT/photos.csv"}
 ATTRIBUTES = PHOTOS | {"task": "attributes"}
 SETS = {
-    "AwA2": Made(make_awa2, "AwA2"),
-    "AwA2 single": Made(make_awa2, "AwA2", {"task": "single"}, {"multi_label": False}),
-    "Cars196": Made(make_cars, "Cars196"),
-    "Cars196 in one": Made(make_cars_in_one, "Cars196", {"scheme": "official"}),
-    "Cub200": Made(make_cub, "Cub200"),
-    "Cub200 image level": Made(labelled_cub, "Cub200", IMAGE_LEVEL, IMAGE_LEVEL),
+    "AwA2": Made(make_awa2, "AwA2"), "AwA2 single": Made(make_awa2, "AwA2", {"task": "single"}, {"multi_label": False}),
+    "Cars196": Made(make_cars, "Cars196"), "Cars196 in one": Made(make_cars_in_one, "Cars196", {"scheme": "official"}),
+    "Cub200": Made(make_cub, "Cub200"), "Cub200 image level": Made(labelled_cub, "Cub200", IMAGE_LEVEL, IMAGE_LEVEL),
     "Cub200 masks": Made(lambda root: make_cub(root, masks=True), "Cub200", {"crop": "box"}),
     "FunnyBirds": Made(make_funnybirds, "FunnyBirds"),
     "ImageFolder": Made(lambda root: make_folders(root, {"train": 8, "val": 3}), "ImageFolder"),
@@ -80,4 +75,4 @@ SETS = {
     "ImageFolder table": Made(make_table, "ImageFolder", {"crop": "box"} | PHOTOS, PHOTOS),
     "ImageFolder table of attributes": Made(make_table, "ImageFolder", ATTRIBUTES, ATTRIBUTES),
     "Nico": Made(lambda root: make_nico(root, per_context=2), "Nico"),
-}
+}  # fmt: skip

@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 import torch
 
-from protometry.datamodules.awa2 import VISIBLE, AwA2, AwA2Dataset, read_predicates
+from protometry.datamodules.awa2 import VISIBLE, AwA2, AwA2Dataset
 from tests.photo_trees import HIDDEN, edit, make_awa2
 
 ANIMALS = ("polar+bear", "bat", "cow")
@@ -53,20 +52,17 @@ class TestTask:
         torch.testing.assert_close(data.tables.class_attributes[1, 3], torch.tensor(0.515))
         assert data.tables.class_concepts_binary[1, 2]
         assert not data.tables.class_concepts_binary[0, 2]
-        assert data.tables.class_concepts[2, 0].item() == pytest.approx(0.1)
-        assert data.class_weights.tolist() == [1] * 49
+        assert (data.tables.class_concepts[2, 0].item(), data.class_weights.tolist()) == (pytest.approx(0.1), [1] * 49)
 
     def test_predicates_of_other_names_are_all_used(self, root, folder):
         edit(folder / "predicates.txt", lambda text: text.replace("\t", "\tmy_"))
         data = animals(root)
-        assert data.num_classes == 52
-        assert data.class_names[:2] == ["my_newworld", "my_black"]
+        assert (data.num_classes, data.class_names[:2]) == (52, ["my_newworld", "my_black"])
 
 
 def test_strata_are_animals_in_the_order_of_their_paths(root):
     photos = AwA2Dataset(str(root))
-    assert photos.sample_ids == sorted(photos.sample_ids)
-    assert photos.sample_ids[0] == "JPEGImages/bat/bat_10001.jpg"
+    assert (photos.sample_ids, photos.sample_ids[0]) == (sorted(photos.sample_ids), "JPEGImages/bat/bat_10001.jpg")
     assert photos.table.labels.tolist() == [1] * 8 + [2] * 8 + [0] * 8
     record = animals(root / "Animals_with_Attributes2").split_record()
     assert sorted(sum(name.split("/")[1] == animal for name in record["test"]) for animal in ANIMALS) == [2, 3, 3]
@@ -88,54 +84,3 @@ class TestDownload:
     def test_promise(self, tmp_path):
         assert animals(tmp_path / "none", download=True).num_classes == 49
         assert animals(tmp_path / "none", download=True, task="single").num_classes == 50
-
-
-class TestRealTables:
-    def test_facts(self, shared_data):
-        folder = shared_data("awa2")
-        predicates = read_predicates(folder)
-        binary = predicates.binary
-        assert binary.shape == (50, 49)
-        assert (binary.sum(), binary.sum(1).min(), binary.sum(1).max()) == (806, 11, 20)
-        assert (binary.sum(0).min(), binary.sum(0).max()) == (1, 43)
-        assert len(np.unique(binary, axis=0)) == 50
-        assert predicates.full.shape == (50, 85)
-        whole = np.loadtxt(folder / "predicate-matrix-binary.txt")
-        assert ((predicates.full > predicates.full.mean()) == whole).all()
-        numbered = [line.split()[1] for line in (folder / "predicates.txt").read_text().splitlines()]
-        visible = [*range(33), 44, 45, *range(64, 78)]
-        assert [numbered[i] for i in visible] == list(VISIBLE)
-        assert (binary == whole[:, visible]).all()
-
-    def test_missing_photos(self, shared_data):
-        with pytest.raises(FileNotFoundError, match=r" JPEGImages/ is missing; it is part of AwA2-data\.zip"):
-            animals(shared_data("awa2")).prepare_data()
-
-    def test_photos_of_tiny_imagenet(self, shared_data, tmp_path):
-        # the rows of the 11 animals that Tiny-ImageNet has too, and links to its photos
-        tables, photos = shared_data("awa2"), shared_data("tiny_imagenet")
-        pairs = [line.split() for line in (photos / "wnid_to_awa2.txt").read_text().splitlines()]
-        names = [line.split()[1] for line in (tables / "classes.txt").read_text().splitlines()]
-        kept = sorted(names.index(animal) for _, animal in pairs)
-        assert kept == [0, 1, 5, 7, 18, 20, 24, 32, 36, 41, 42]
-        folder = tmp_path / "Animals_with_Attributes2"
-        folder.mkdir()
-        (folder / "classes.txt").write_text("".join(f"{n}\t{names[row]}\n" for n, row in enumerate(kept, start=1)))
-        (folder / "predicates.txt").write_text((tables / "predicates.txt").read_text())
-        for name in ("predicate-matrix-binary.txt", "predicate-matrix-continuous.txt"):
-            rows = (tables / name).read_text().splitlines()
-            (folder / name).write_text("\n".join(rows[row] for row in kept))
-        for wnid, animal in pairs:
-            (folder / "JPEGImages" / animal).mkdir(parents=True)
-            for part in ("train", "val"):
-                (folder / "JPEGImages" / animal / part).symlink_to(photos / part / wnid)
-        data = animals(tmp_path, image_size=64, batch_size=4, verify="header")
-        data.prepare_data()
-        assert data.num_classes == 49
-        data.setup()
-        assert len(data.photos) == 11 * 170
-        binary = data.tables.class_concepts_binary
-        assert len(torch.unique(binary, dim=0)) == 11
-        assert (binary.any(0) & ~binary.all(0)).sum() == 36
-        batch = next(iter(data.train_dataloader()))
-        assert (batch["labels"] == binary[batch["label"]]).all()

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from protometry.datamodules import Cub200, SketchBirds
 from protometry.datamodules.dataset import CPU
@@ -86,13 +85,3 @@ class TestBatches:
 
         assert order(seed=1) == order(seed=1) == order(seed=1, batch_size=5)
         assert sorted(order(seed=1)) == sorted(order(seed=2)) != order(seed=1) != order(seed=2)
-
-    @pytest.mark.parametrize("augmentation", ["none", "geometric_photometric"])
-    def test_batches_do_not_depend_on_workers(self, cub_tree, augmentation):
-        root = str(cub_tree())
-        options = {"image_size": 32, "batch_size": 4, "augmentation": augmentation}
-        plain, parallel = (list(Cub200(root, num_workers=n, **options).train_dataloader()) for n in (0, 1))
-        assert len(plain) == len(parallel) == 3  # 12 of 24 images
-        for one, other in zip(plain, parallel, strict=True):
-            assert one["sample_id"] == other["sample_id"]
-            assert torch.equal(one["image"], other["image"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from protometry.datamodules.cars196 import Cars196, Cars196Dataset, read_cars
+from protometry.datamodules.cars196 import Cars196, read_cars
 from tests.photo_trees import CORNERS, make_cars, make_cars_in_one, save_annotations
 
 FIELDS = (*CORNERS, "class", "fname")
@@ -35,8 +35,7 @@ class TestLayouts:
         assert ids == [f"cars_test/{i:05d}.jpg" for i in range(1, 7)] + [
             f"cars_train/{i:05d}.jpg" for i in range(1, 13)
         ]
-        assert data.photos.table.labels.tolist() == [0, 1] * 9
-        assert data.dataset("test").sample_ids == ids[:6]
+        assert (data.photos.table.labels.tolist(), data.dataset("test").sample_ids) == ([0, 1] * 9, ids[:6])
         sample = data.dataset("test")[3]
         assert abs(sample["image"][:, 0, 0] * 255 - 2 * (4 + 12)).max() < 2  # cars_test/00004.jpg is the 16th photo
         assert sample["bounding_box"].tolist() == [8, 12, 47, 35]  # 4..23 x 6..17 of 40x30, doubled
@@ -130,28 +129,3 @@ class TestBadInput:
         root = make_cars(tmp_path / "cars", names=tuple(f"car {i}" for i in range(196)), train=1, test=1)
         with pytest.raises(ValueError, match=r"\(train, test\) counts \(8144, 8041\), but got \(196, 196\)"):
             read_cars(str(root))
-
-
-class TestRealTables:
-    def test_facts(self, shared_data):
-        photos = Cars196Dataset(str(shared_data("stanford_cars")))
-        tables = photos.table
-        assert (len(tables.class_names), len(photos)) == (196, 8144)
-        per_class = np.bincount(tables.labels)
-        assert (len(per_class), per_class.min(), per_class.max()) == (196, 24, 68)
-        assert tables.boxes.min() >= 0
-        assert (tables.boxes[:, :2] <= tables.boxes[:, 2:]).all()
-        assert (photos.sample_ids[0], tables.labels[0]) == ("cars_train/00001.jpg", 13)
-        assert tables.boxes[0].tolist() == [38, 115, 568, 374]
-        assert "Ram C/V Cargo Van Minivan 2012" in tables.class_names
-
-    def test_errors(self, shared_data):
-        root = shared_data("stanford_cars")
-        with pytest.raises(FileNotFoundError, match=r"to hold cars_test_annos_withlabels\.mat, because"):
-            cars(root).prepare_data()
-        with pytest.raises(
-            FileNotFoundError,
-            match=r"8144 problems:\n  image cars_train/00001\.jpg: (.*\n){5}  \.\.\. and 8139 more\nThe auth",
-        ):
-            cars(root, scheme="official").prepare_data()
-        assert cars(root, scheme="official").num_classes == 196

@@ -46,35 +46,32 @@ def data(request, tmp_path_factory):
     return SETS[request.param].read(root, image_size=SIZE, seed=3)
 
 
-def rows_of(batch):
-    return [{name: values[row] for name, values in batch.items()} for row in range(len(batch["label"]))]
-
-
-@pytest.mark.parametrize("split", SPLITS)
 class TestSamples:
-    def test_samples_keep_the_contract_and_do_not_change(self, data, split):
-        dataset = data.dataset(split)
-        for index in [(2, position) for position in range(min(len(dataset), 16))]:
-            sample = dataset[index]
-            assert sample_problems(sample, data.capabilities(split), field_sizes(data)) == []
-            assert same_sample(sample, dataset[index])
+    def test_samples_keep_the_contract_and_do_not_change(self, data):
+        for split in SPLITS:
+            dataset = data.dataset(split)
+            for index in [(2, position) for position in range(min(len(dataset), 16))]:
+                sample = dataset[index]
+                assert sample_problems(sample, data.capabilities(split), field_sizes(data)) == []
+                assert same_sample(sample, dataset[index])
 
-    def test_a_batch_is_its_samples(self, data, split):
-        dataset = data.dataset(split)
-        indices = [(2, position) for position in reversed(range(min(5, len(dataset))))]
-        (batch,) = ImageLoader(dataset, batch_size=5, sampler=indices)
-        for row, index in zip(rows_of(batch), indices, strict=True):
-            assert same_sample(row, dataset[index])
+    def test_a_batch_is_its_samples(self, data):
+        for dataset in map(data.dataset, SPLITS):
+            indices = [(2, position) for position in reversed(range(min(5, len(dataset))))]
+            (batch,) = ImageLoader(dataset, batch_size=5, sampler=indices)
+            for row, index in enumerate(indices):
+                assert same_sample({name: values[row] for name, values in batch.items()}, dataset[index])
 
-    def test_a_copy_for_another_process_takes_no_trainer_along(self, data, split):
+    def test_a_copy_for_another_process_takes_no_trainer_along(self, data):
         data.trainer = Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
-        dataset = data.dataset(split)
-        pickled = pickle.dumps(dataset)
+        datasets = [data.dataset(split) for split in SPLITS]
+        pickled = [pickle.dumps(dataset) for dataset in datasets]
         data.trainer = None
-        assert b"lightning" not in pickled
-        copy = pickle.loads(pickled)
-        assert copy.sample_ids == dataset.sample_ids
-        assert same_sample(copy[(1, 0)], dataset[(1, 0)])
+        for dataset, content in zip(datasets, pickled, strict=True):
+            assert b"lightning" not in content
+            copy = pickle.loads(content)
+            assert copy.sample_ids == dataset.sample_ids
+            assert same_sample(copy[(1, 0)], dataset[(1, 0)])
 
 
 class TestModule:
@@ -125,8 +122,7 @@ class TestModule:
         for shares in (tables.class_concepts[:, known], tables.class_attributes):
             assert 0 <= shares.min() <= shares.max() <= 1
         if tables.concept_to_part is not None:
-            assert tables.concept_to_part.shape == shape[1:]
-            assert tables.concept_to_part.dtype == torch.int64
+            assert (tables.concept_to_part.shape, tables.concept_to_part.dtype) == (shape[1:], torch.int64)
             assert -1 <= tables.concept_to_part.min() <= tables.concept_to_part.max() < len(tables.part_group_names)
 
     def test_loaders_see_everything_once(self, data):
@@ -183,18 +179,12 @@ def accented_attributes(root):
     write_attributes(root.with_suffix(".csv"), {ACCENTED: [1, 1, 0], "bee": [1, 1, 1]})
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        Made(lambda root: make_awa2(root, (ACCENTED, "bat")), "AwA2", {"task": "single"}),
-        Made(accented_cub, "Cub200"),
-        Made(lambda root: make_folders(root, {"train": 4, "test": 2}, (ACCENTED, "bee")), "ImageFolder"),
-        Made(lambda root: make_flat(root, classes=(ACCENTED, "bee")), "ImageFolder", FLAT),
-        Made(accented_attributes, "ImageFolder", TABLE),
-        Made(accented_nico, "Nico"),
-    ],
-    ids=lambda made: f"{made.kind} {made.module}",
-)
+@pytest.mark.parametrize("made", [
+    Made(lambda root: make_awa2(root, (ACCENTED, "bat")), "AwA2", {"task": "single"}), Made(accented_cub, "Cub200"),
+    Made(lambda root: make_folders(root, {"train": 4, "test": 2}, (ACCENTED, "bee")), "ImageFolder"),
+    Made(lambda root: make_flat(root, classes=(ACCENTED, "bee")), "ImageFolder", FLAT),
+    Made(accented_attributes, "ImageFolder", TABLE), Made(accented_nico, "Nico"),
+], ids=lambda made: f"{made.kind} {made.module}")  # fmt: skip
 def test_composed_and_decomposed_names_are_the_same(made, tmp_path):
     root = tmp_path / "composed"
     made.write(root)
@@ -205,8 +195,7 @@ def test_composed_and_decomposed_names_are_the_same(made, tmp_path):
         path.rename(path.with_name(unicodedata.normalize("NFD", path.name)))
     one, two = made.read(root, image_size=SIZE), made.read(other, image_size=SIZE)
     two.prepare_data()
-    assert two.split_record() == one.split_record()
-    assert two.photos.table.class_names == one.photos.table.class_names
+    assert (two.split_record(), two.photos.table.class_names) == (one.split_record(), one.photos.table.class_names)
     assert two.tables.context_names == one.tables.context_names
     assert [same_sample(one.dataset("test")[i], two.dataset("test")[i]) for i in range(3)] == [True] * 3
     assert fingerprint(root, times=False) != fingerprint(other, times=False)
@@ -289,8 +278,7 @@ class TestFiles:
         record, ids = data.split_record(), data.dataset("train").sample_ids
         list_folders(monkeypatch, backwards=False)
         for again in (type(data)(**data.hparams), made.read(tmp_path / "copy")):
-            assert again.split_record() == record
-            assert again.dataset("train").sample_ids == ids
+            assert (again.split_record(), again.dataset("train").sample_ids) == (record, ids)
 
     def test_reading_draws_no_random_number(self, files):
         """Models are made after their data are read: a draw would make their weights depend on what a cache holds."""
@@ -352,18 +340,12 @@ class TestFiles:
             made.read(root, exclude=["x"]).setup()
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("AwA2", "task"),
-        ("Cars196", "scheme crop"),
-        ("Cub200", "scheme crop concept_selection concept_level geometry variant augmentation"),
-        ("ImageFolder", "layout scheme"),
-        ("Nico", "scheme variant"),
-        ("SketchBirds", "task test_context preset"),
-        ("SketchBirdsDataset", "preset split"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "names"), [
+    ("AwA2", "task"), ("Cars196", "scheme crop"),
+    ("Cub200", "scheme crop concept_selection concept_level geometry variant augmentation"),
+    ("ImageFolder", "layout scheme"), ("Nico", "scheme variant"), ("SketchBirds", "task test_context preset"),
+    ("SketchBirdsDataset", "preset split"),
+])  # fmt: skip
 def test_unknown_choices_are_refused_before_anything_is_read(kind, names):
     for name in names.split():
         with pytest.raises(ValueError, match=f"`{name}` to be one of .*, but got 'other'"):

@@ -127,8 +127,7 @@ class TestLoader:
 
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
         Trainer(max_epochs=2, overfit_batches=1, enable_model_summary=False, **quiet).fit(Model(), small_birds())
-        assert len(seen) == 2
-        assert seen[0] == seen[1]
+        assert (len(seen), seen[0]) == (2, seen[1])
         assert seen[0][1:] == (torch.float32, (3, 3, 32, 32))
 
 

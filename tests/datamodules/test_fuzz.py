@@ -408,14 +408,10 @@ for layout, tables in TABLES.items():
     CASES[layout] |= {f"{table} with a mark": marked(table).says(None) for table in tables}
 LISTS = {"schema": 1, "folds": 0, "dataset": "nico", "scheme": "hsv", "seed": 1, "content_sha256": "", "exclude": []}
 SPLIT_FILES = {
-    "cut": b'{"schema": 1, "dataset": "nico", "te',
-    "null": b"null",
-    "another schema": b'{"schema": 7, "folds": 0}',
-    "UTF-16": '{"schema": 1}'.encode("utf-16"),
-    "noise": bytes(range(256)),
-    "another type": b'"split"',
+    "cut": b'{"schema": 1, "dataset": "nico", "te', "null": b"null", "another schema": b'{"schema": 7, "folds": 0}',
+    "UTF-16": '{"schema": 1}'.encode("utf-16"), "noise": bytes(range(256)), "another type": b'"split"',
     "numbers for lists": json.dumps({**LISTS, "test": 1, "val": [], "rest": []}).encode(),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -446,7 +442,7 @@ def no_hang():
 
 
 def read_everything(layout: str, root: Path, **options: object) -> None:
-    data = LAYOUTS[layout][1](root, image_size=16, **options)
+    data = LAYOUTS[layout][1](root, image_size=16, augmentation="none", **options)
     data.num_classes  # noqa: B018 - the command line asks for it first
     data.prepare_data()
     data.setup()

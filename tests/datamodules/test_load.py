@@ -35,8 +35,7 @@ def test_arguments_and_split_come_back(cub, tmp_path, name):
     again = load_datamodule(str(path))
     assert type(again) is Cub200
     assert (again.image_size, again.batch_size, again.fold, again.root) == ((24, 32), 5, 2, cub.root)
-    assert again.split_file == str(tmp_path / "run/split.json")
-    assert again.split_record() == cub.split_record()
+    assert (again.split_file, again.split_record()) == (str(tmp_path / "run/split.json"), cub.split_record())
     assert again.dataset("val").sample_ids == cub.dataset("val").sample_ids
 
 

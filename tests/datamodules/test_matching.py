@@ -23,14 +23,11 @@ class Four(ImageDataset):
         return {"image": torch.zeros(3, 2, 2), "label": label, "labels": labels, "class_targets": labels.float()}
 
 
-@pytest.mark.parametrize(
-    ("names", "trained", "message"),
-    [
-        (["a", "b"], ["c", "d"], "to share classes with the model, by name, but got none: the data has 'a', 'b', the"),
-        (["001.A", "2.a"], ["a"], "classes of the data to differ by name, .* but got '001.A', '2.a'"),
-        (["a"], ["b_c", "b c"], "classes of the model to differ by name, .* but got 'b_c', 'b c'"),
-    ],
-)
+@pytest.mark.parametrize(("names", "trained", "message"), [
+    (["a", "b"], ["c", "d"], "to share classes with the model, by name, but got none: the data has 'a', 'b', the"),
+    (["001.A", "2.a"], ["a"], "classes of the data to differ by name, .* but got '001.A', '2.a'"),
+    (["a"], ["b_c", "b c"], "classes of the model to differ by name, .* but got 'b_c', 'b c'"),
+])  # fmt: skip
 def test_names_that_do_not_match(names, trained, message):
     with pytest.raises(ValueError, match=message):
         match_classes(names, trained)

@@ -48,8 +48,7 @@ def test_a_box_smaller_than_a_pixel_of_the_picture():
 def test_visible_points():
     points = torch.tensor([[10.0, 5.0], [0.0, 0.0], [30.0, 20.0]])
     picture = drawn(part_points=points, part_visible=torch.tensor([True, False, True]))
-    assert tuple(picture[10, 20]) == index_color(0)
-    assert tuple(picture[40, 60]) == index_color(2)
+    assert (tuple(picture[10, 20]), tuple(picture[40, 60])) == (index_color(0), index_color(2))
     assert tuple(picture[1, 1]) == (128, 128, 128)
     assert (drawn(part_points=points, part_visible=torch.zeros(3, dtype=torch.bool)) == 128).all()
 

@@ -31,8 +31,7 @@ def test_training_images_of_one_class_carry_it_and_no_others():
     assert len(own) == 4
     assert changed(plain, planted, "train") == changed(plain, planted, "projection") == own
     assert not changed(plain, planted, "val") | changed(plain, planted, "test")
-    assert planted.hparams["stamp"] == {"label": 3, "size": 0.25}
-    assert planted.fingerprint == plain.fingerprint
+    assert (planted.hparams["stamp"], planted.fingerprint) == ({"label": 3, "size": 0.25}, plain.fingerprint)
     for name in own:
         before, after = samples(plain, "train")[name]["image"], samples(planted, "train")[name]["image"]
         rows = ["01010101"[shift:] + "01010101"[:shift] for shift in (0, 1)]

@@ -19,13 +19,8 @@ from protometry.datamodules.splits import (
 
 def population(per_class=(10, 12, 8), **changes):
     strata = [c for c, n in enumerate(per_class) for _ in range(n)]
-    options = {
-        "dataset": "toy",
-        "ids": [str(i + 1) for i in range(len(strata))],
-        "strata": strata,
-        "class_names": [f"class {c}" for c in range(len(per_class))],
-    }
-    return Population(**{**options, **changes})
+    ids, names = [str(i + 1) for i in range(len(strata))], [f"class {c}" for c in range(len(per_class))]
+    return Population(**{"dataset": "toy", "ids": ids, "strata": strata, "class_names": names, **changes})
 
 
 class TestCv70:
@@ -57,8 +52,7 @@ class TestCv70:
     def test_without_fold_the_whole_70_percent_is_train(self):
         people = population()
         parts = cv70(people).indices(people, None)
-        assert len(parts["train"]) == 21
-        assert parts["val"] == []
+        assert (len(parts["train"]), parts["val"]) == (21, [])
 
     def test_smallest_class_that_can_be_split(self):
         with warnings.catch_warnings():
@@ -71,13 +65,14 @@ class TestCv70:
         with pytest.raises(ValueError, match=rf"`fold` to be 0 to 3 or null, but got {fold}"):
             cv70(people).indices(people, fold)
 
-    def test_fewer_samples_than_folds(self):
-        with pytest.raises(ValueError, match=r"at least 4 samples for the folds, but got 1 .*'class 1' with 3"):
-            cv70(population((10, 3, 10)))
-
-    def test_too_few_after_the_test_split(self):
-        with pytest.raises(ValueError, match=r"at least 4 samples in the 70 %"):
-            cv70(population((10, 4, 10)))
+    @pytest.mark.parametrize(("make", "sizes", "said"), [
+        (cv70, (10, 3, 10), "at least 4 samples for the folds, but got 1 .*'class 1' with 3"),
+        (cv70, (10, 4, 10), "at least 4 samples in the 70 %"),
+        (few, (5, 2), "at least 3 samples for training, .*'class 1' with 2"),
+    ])  # fmt: skip
+    def test_too_few_samples(self, make, sizes, said):
+        with pytest.raises(ValueError, match=said):
+            make(population(sizes))
 
 
 class TestOfficial:
@@ -90,8 +85,7 @@ class TestOfficial:
             ids = [n for n, s, t in zip(people.ids, people.strata, is_test, strict=True) if s == c and not t]
             size = max(1, round(0.2 * len(ids)))  # 8, 4, 3 training ids: 2, 1, 1
             expected |= set(sorted(ids, key=lambda n: hashlib.sha256(f"42:{n}".encode()).hexdigest())[:size])
-        assert len(expected) == 4
-        assert set(splits.val[0]) == expected
+        assert (len(expected), set(splits.val[0])) == (4, expected)
         assert splits.test == [n for n, t in zip(people.ids, is_test, strict=True) if t]
 
     def test_does_not_depend_on_order(self):
@@ -123,10 +117,6 @@ class TestFew:
         found = split.indices(people, 0)
         assert [len(found[part]) for part in ("train", "val", "test")] == [2 * count for count in parts]
         assert split.scheme == "few"
-
-    def test_too_few(self):
-        with pytest.raises(ValueError, match=r"at least 3 samples for training, .*'class 1' with 2"):
-            few(population((5, 2)))
 
 
 class TestGiven:
@@ -170,15 +160,12 @@ class TestFile:
         assert require_same_content(again, people, str(path), tmp_path) == again
         assert (again, again.exclude) == (make(people), ["99"])
 
-    @pytest.mark.parametrize(
-        ("other", "message"),
-        [
-            (population(ids=["a", "b", *map(str, range(3, 31))]), "but 2 are gone, such as '1', and 2 are new, .* 'a'"),
-            (population((10, 12)), r"there when split\.json was written, but 8 are gone, such as '(2[3-9]|30)'\. R"),
-            (population((12, 10, 8)), "but some are in other classes"),
-            (population(dataset="birds"), "a split of birds, but got one of toy"),
-        ],
-    )
+    @pytest.mark.parametrize(("other", "message"), [
+        (population(ids=["a", "b", *map(str, range(3, 31))]), "but 2 are gone, such as '1', and 2 are new, .* 'a'"),
+        (population((10, 12)), r"there when split\.json was written, but 8 are gone, such as '(2[3-9]|30)'\. R"),
+        (population((12, 10, 8)), "but some are in other classes"),
+        (population(dataset="birds"), "a split of birds, but got one of toy"),
+    ])  # fmt: skip
     def test_other_samples(self, tmp_path, other, message):
         splits = read_splits(saved(tmp_path, cv70(population())))
         with pytest.raises(ValueError, match=message):

@@ -188,10 +188,9 @@ class TestLoaders:
             assert torch.equal(seen[1]["second_view"], inner[1]["image"])
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "shared"),
-    [("none", "none"), ("geometric", "geometric"), ("photometric", "none"), ("geometric_photometric", "geometric")],
-)
+@pytest.mark.parametrize(("augmentation", "shared"), [
+    ("none", "none"), ("geometric", "geometric"), ("photometric", "none"), ("geometric_photometric", "geometric"),
+])  # fmt: skip
 def test_photometry_gives_way_to_that_of_the_views(augmentation, shared, cub_tree):
     root = str(cub_tree())
     data, plain = (Cub200(root, image_size=32, augmentation=kind) for kind in (augmentation, shared))

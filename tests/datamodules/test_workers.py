@@ -25,16 +25,13 @@ def fails(error):
 NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_7>: No space left on device (28)")
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "said"),
-    [
-        (Unsendable, NO_ROOM, r"Expected room .* in /dev/shm, but it is full\. Pass `--data\.num_workers 0`"),
-        (Unsendable, RuntimeError("Too many open files (24)"), r"Expected to open .* with `ulimit -n 4096`"),
-        (fails, ValueError("Expected a photo,\nbut got a film."), r"^Expected a photo,\nbut got a film\.$"),
-        (fails, PermissionError(13, "Permission denied", "x"), r"^\[Errno 13\] Permission denied: 'x'$"),
-        (fails, KeyError("a mistake of ours"), r"Traceback"),
-    ],
-)
+@pytest.mark.parametrize(("make", "error", "said"), [
+    (Unsendable, NO_ROOM, r"Expected room .* in /dev/shm, but it is full\. Pass `--data\.num_workers 0`"),
+    (Unsendable, RuntimeError("Too many open files (24)"), r"Expected to open .* with `ulimit -n 4096`"),
+    (fails, ValueError("Expected a photo,\nbut got a film."), r"^Expected a photo,\nbut got a film\.$"),
+    (fails, PermissionError(13, "Permission denied", "x"), r"^\[Errno 13\] Permission denied: 'x'$"),
+    (fails, KeyError("a mistake of ours"), r"Traceback"),
+])  # fmt: skip
 def test_a_failure_in_a_worker_reaches_the_main_process(make, error, said):
     loader = WorkerLoader(Mapped(make, [error]), batch_size=None, num_workers=1, timeout=20)
     with pytest.raises(type(error)) as raised:

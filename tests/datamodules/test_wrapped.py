@@ -1,5 +1,6 @@
 """Map-style data sets of others under the sample contract."""
 
+import pickle
 from collections import UserList
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from protometry.callbacks import Interpretability, PhaseSchedule
 from protometry.datamodules import SketchBirds, WrappedDatasets
 from protometry.datamodules.check.check import check_data
+from protometry.datamodules.check.sample import same_sample
 from protometry.datamodules.dataset import image_tensor
 from protometry.datamodules.sample import ClassTables
 from protometry.lightning_modules import Classifier
@@ -78,12 +80,14 @@ def classifier():
 
 
 def test_every_sample_keeps_the_contract():
-    record = check_data(annotated(image_size=40, augmentation="geometric", num_workers=1)).record
-    assert record["images"] == 40
-    assert record["splits"]["test"]["per_class"] == {"min": 4, "max": 4}
+    data = annotated(image_size=40, augmentation="geometric")
+    record = check_data(data).record
+    assert (record["images"], record["splits"]["test"]["per_class"]) == (40, {"min": 4, "max": 4})
     flags = record["splits"]["train"]["flags"]
     assert flags["concepts_image"] is True
     assert flags["part_points"] == "no part annotations"  # training images are augmented
+    dataset = data.dataset("test")
+    assert same_sample(pickle.loads(pickle.dumps(dataset))[3], dataset[3])  # as workers get it
 
 
 def test_places_move_with_the_image():
@@ -93,19 +97,11 @@ def test_places_move_with_the_image():
     assert box.tolist() == [2 * x0, 2 * y0, 2 * x1 + 1, 2 * y1 + 1]
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        Image.new("RGB", (32, 32), (10, 10, 10)),
-        Image.new("L", (32, 32), 10),
-        np.full((32, 32, 3), 10, np.uint8),
-        np.full((32, 32), 10, np.uint8),
-        torch.full((3, 32, 32), 10, dtype=torch.uint8),
-        torch.full((1, 32, 32), 10, dtype=torch.uint8),
-        torch.full((3, 32, 32), 10) / 255,
-    ],
-    ids=lambda image: f"{type(image).__name__}",
-)
+@pytest.mark.parametrize("image", [
+    Image.new("RGB", (32, 32), (10, 10, 10)), Image.new("L", (32, 32), 10), np.full((32, 32, 3), 10, np.uint8),
+    np.full((32, 32), 10, np.uint8), torch.full((3, 32, 32), 10, dtype=torch.uint8),
+    torch.full((1, 32, 32), 10, dtype=torch.uint8), torch.full((3, 32, 32), 10) / 255,
+], ids=lambda image: f"{type(image).__name__}")  # fmt: skip
 def test_images_of_every_kind(image):
     expected = image_tensor(torch.full((32, 32, 3), 10, dtype=torch.uint8))
     assert torch.equal(of([(image, 0), (image, 1)])[0]["image"], expected)
@@ -121,8 +117,7 @@ def test_a_vector_of_labels_is_multilabel():
     assert data.capabilities("train").multi_label is True
     samples = [data.dataset("train")[index] for index in (0, 1)]
     assert [sample["labels"].tolist() for sample in samples] == [[False, True, True], [False] * 3]
-    assert data.dataset("train").labels.tolist() == [1, 0]
-    assert data.class_weights.tolist() == [1, 1, 1]
+    assert (data.dataset("train").labels.tolist(), data.class_weights.tolist()) == ([1, 0], [1, 1, 1])
 
 
 class Named(UserList):
@@ -163,22 +158,14 @@ def test_equal_ids_with_other_images_have_another_fingerprint():
 IMAGE = torch.zeros(3, 32, 32)
 
 
-@pytest.mark.parametrize(
-    ("items", "reason"),
-    [
-        ([(IMAGE, 0, 1)], r"\(image, label\), or a mapping"),
-        ([{"picture": IMAGE, "label": 0}], r"the keys \['label', 'picture'\]"),
-        ([(IMAGE, 2)], "a label below 2"),
-        ([(IMAGE, 0.5)], "a label below 2"),
-        ([(IMAGE, "wren")], "among the 2 `classes`, but got 'wren'"),
-        ([(IMAGE - 1, 0)], "leave out Normalize"),
-        ([(IMAGE[:, :16], 0)], r"but got \(3, 16, 32\)"),
-        ([(IMAGE.numpy(), 0)], "float32"),
-        ([(Image.new("I;16", (8, 8)), 0)], "8 bits per channel"),
-        ([], "`train` to have items"),
-        (TensorDataset(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int64)), r"\(5,\)"),
-    ],
-)
+@pytest.mark.parametrize(("items", "reason"), [
+    ([(IMAGE, 0, 1)], r"\(image, label\), or a mapping"),
+    ([{"picture": IMAGE, "label": 0}], r"the keys \['label', 'picture'\]"), ([(IMAGE, 2)], "a label below 2"),
+    ([(IMAGE, 0.5)], "a label below 2"), ([(IMAGE, "wren")], "among the 2 `classes`, but got 'wren'"),
+    ([(IMAGE - 1, 0)], "leave out Normalize"), ([(IMAGE[:, :16], 0)], r"but got \(3, 16, 32\)"),
+    ([(IMAGE.numpy(), 0)], "float32"), ([(Image.new("I;16", (8, 8)), 0)], "8 bits per channel"),
+    ([], "`train` to have items"), (TensorDataset(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int64)), r"\(5,\)"),
+])  # fmt: skip
 def test_other_items_are_refused_with_their_position(items, reason):
     with pytest.raises(ValueError, match=reason):
         WrappedDatasets.from_datasets(items, classes=PAIR, image_size=32).setup()
@@ -192,25 +179,18 @@ class Raises(Shapes):
 PLACED = {"image": Image.new("RGB", (8, 8)), "label": 0}
 
 
-@pytest.mark.parametrize(
-    ("item", "reason"),
-    [
-        ((None, 0), "`image` to be a PIL image.* but got NoneType object"),
-        ((b"\x89PNG", 0), "`image` to be a PIL image.* but got bytes .*Decode it first"),
-        ((np.zeros((0, 4, 3), np.uint8), 0), r"uint8 \(0, 4, 3\)"),
-        (({"bytes": b"\x89PNG", "path": None}, 0), "but got dict .*Decode it first"),
-        ((torch.full((3, 16, 16), torch.nan), 0), r"a float image to be .* in \[nan, nan\]"),
-        ((IMAGE, None), "a label below 2.* but got None"),
-        ((IMAGE, {"id": 0}), "a label below 2.* but got {'id': 0}"),
-        (
-            PLACED | {"object_mask": np.ones((4, 4))},
-            r"to be as large as the image, \(8, 8\), but got \(4",
-        ),
-        (PLACED | {"bounding_box": [1, 2, 3]}, r"`bounding_box` to be numbers \(4,\), but got \(3,\)"),
-        (PLACED | {"bounding_box": [1, 2, 3, None]}, r"`bounding_box` to be numbers \(4,\), but got \[1, 2, 3, None"),
-        (PLACED | {"concepts": ["red", "blue"]}, "`concepts` to be numbers"),
-    ],
-)
+@pytest.mark.parametrize(("item", "reason"), [
+    ((None, 0), "`image` to be a PIL image.* but got NoneType object"),
+    ((b"\x89PNG", 0), "`image` to be a PIL image.* but got bytes .*Decode it first"),
+    ((np.zeros((0, 4, 3), np.uint8), 0), r"uint8 \(0, 4, 3\)"),
+    (({"bytes": b"\x89PNG", "path": None}, 0), "but got dict .*Decode it first"),
+    ((torch.full((3, 16, 16), torch.nan), 0), r"a float image to be .* in \[nan, nan\]"),
+    ((IMAGE, None), "a label below 2.* but got None"), ((IMAGE, {"id": 0}), "a label below 2.* but got {'id': 0}"),
+    (PLACED | {"object_mask": np.ones((4, 4))}, r"to be as large as the image, \(8, 8\), but got \(4"),
+    (PLACED | {"bounding_box": [1, 2, 3]}, r"`bounding_box` to be numbers \(4,\), but got \(3,\)"),
+    (PLACED | {"bounding_box": [1, 2, 3, None]}, r"`bounding_box` to be numbers \(4,\), but got \[1, 2, 3, None"),
+    (PLACED | {"concepts": ["red", "blue"]}, "`concepts` to be numbers"),
+])  # fmt: skip
 def test_a_sample_that_cannot_be_used_is_named_with_its_field(item, reason):
     with pytest.raises(ValueError, match=rf"^Expected .*{reason}.* This is sample test/[01]\.$") as caught:
         of([item, item])[1]

@@ -44,14 +44,9 @@ def test_content_is_kept(cub_tree, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("below", ["", "new", "CUB_200_2011/deep/new"])
-def test_not_below_the_data(cub_tree, below):
+def test_not_below_the_data(cub_tree, monkeypatch):
     root = cub_tree()
-    with pytest.raises(ValueError, match="`out` to lie outside the data"):
-        new_folder(str(root / below), cub(root))
-
-
-def test_default_below_the_data(cub_tree, monkeypatch):
-    monkeypatch.chdir(cub_tree())
-    with pytest.raises(ValueError, match="`out` to lie outside the data"):
-        new_folder(None, cub("."))
+    monkeypatch.chdir(root)
+    for out, data in [(str(root / below), root) for below in ("", "new", "CUB_200_2011/deep/new")] + [(None, ".")]:
+        with pytest.raises(ValueError, match="`out` to lie outside the data"):
+            new_folder(out, cub(data))

@@ -53,17 +53,14 @@ class TestImageLabels:
         np.testing.assert_array_equal(read_image_labels(path, [1, 2], 3), first)
         assert cached.read_bytes() == whole
 
-    @pytest.mark.parametrize(
-        ("table", "match"),
-        [
-            ("1 1 0 4 .\n", r"1 in images\.txt x 2 in attributes\.txt = 2\), but got 1 rows for 1 images"),
-            ("2 1 0 4 .\n2 2 0 4 .\n", "one row per image and attribute"),
-            ("1 1 0 2 0.5\n1 2 0\n", "rows of at least 4 whole numbers"),
-            ("1 1 2 2 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
-            ("1 1 0 0 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
-            ("1 1 0 5 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
-        ],
-    )
+    @pytest.mark.parametrize(("table", "match"), [
+        ("1 1 0 4 .\n", r"1 in images\.txt x 2 in attributes\.txt = 2\), but got 1 rows for 1 images"),
+        ("2 1 0 4 .\n2 2 0 4 .\n", "one row per image and attribute"),
+        ("1 1 0 2 0.5\n1 2 0\n", "rows of at least 4 whole numbers"),
+        ("1 1 2 2 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+        ("1 1 0 0 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+        ("1 1 0 5 .\n1 2 0 4 .\n", "to say 0 or 1 with a certainty of 1 to 4"),
+    ])  # fmt: skip
     def test_rows_that_cannot_be(self, tmp_path, table, match):
         (tmp_path / "a.txt").write_text(table)
         with pytest.raises(ValueError, match=match):
@@ -71,13 +68,9 @@ class TestImageLabels:
 
 
 def toy(present, certainty, classes=2):
-    count = len(present[0])
-    return Attributes(
-        [f"has_bill_shape::{a}" for a in range(count)],
-        np.zeros((classes, count)),
-        np.array(present, bool),
-        np.array(certainty, np.uint8),
-    )
+    names = [f"has_bill_shape::{a}" for a in range(len(present[0]))]
+    shares = np.zeros((classes, len(names)))
+    return Attributes(names, shares, np.array(present, bool), np.array(certainty, np.uint8))
 
 
 class TestVotes:
@@ -98,8 +91,7 @@ class TestVotes:
         present[:10, 0] = present[:9, 1] = present[:, 2] = True
         attributes = toy(present, np.full((12, 3), 4), classes=12)
         concepts = select_concepts(attributes, "vote", labels, labels)
-        assert concepts.indices.tolist() == [0, 2]
-        assert concepts.binary.sum(axis=0).tolist() == [10, 12]
+        assert (concepts.indices.tolist(), concepts.binary.sum(axis=0).tolist()) == ([0, 2], [10, 12])
         assert concepts.source == "majority of training image labels"
 
 
@@ -110,22 +102,18 @@ class TestSelection:
         assert concepts.binary.tolist() == [[True, False], [False, True]]
         assert concepts.source == "class attribute table >= 50 %"
 
-    @pytest.mark.parametrize(
-        ("attributes", "selection", "match"),
-        [
-            (toy([[1], [1]], [[4], [4]]), "vote", "none is left"),
-            (Attributes(["a"], np.zeros((2, 1))), "vote", r"image_attribute_labels\.txt to be under `root`"),
-            (Attributes(["a", "b"], np.zeros((2, 2))), "fixed", r"list 312 attributes .* but got 2\."),
-            (Attributes(["a"], np.zeros((2, 1))), "some", r"to be one of \['fixed', 'vote', 'all'\], but got 'some'"),
-        ],
-    )
+    @pytest.mark.parametrize(("attributes", "selection", "match"), [
+        (toy([[1], [1]], [[4], [4]]), "vote", "none is left"),
+        (Attributes(["a"], np.zeros((2, 1))), "vote", r"image_attribute_labels\.txt to be under `root`"),
+        (Attributes(["a", "b"], np.zeros((2, 2))), "fixed", r"list 312 attributes .* but got 2\."),
+        (Attributes(["a"], np.zeros((2, 1))), "some", r"to be one of \['fixed', 'vote', 'all'\], but got 'some'"),
+    ])  # fmt: skip
     def test_refused(self, attributes, selection, match):
         with pytest.raises(ValueError, match=match):
             select_concepts(attributes, selection, np.array([0, 1]), np.arange(2))
 
     def test_fixed_list(self):
-        assert len(set(FIXED)) == 112
-        assert tuple(sorted(FIXED)) == FIXED
+        assert (len(set(FIXED)), tuple(sorted(FIXED))) == (112, FIXED)
         assert (FIXED[0], FIXED[-1]) == (1, 311)
 
 
@@ -151,13 +139,10 @@ class TestFiles:
     def test_more_rows_than_classes_is_fine(self, cub_tree):
         assert read_attributes(read_tables(str(cub_tree()), 2)).continuous.shape == (2, 312)
 
-    @pytest.mark.parametrize(
-        ("change", "match"),
-        [
-            (lambda text: text[:-20], r"312 columns .* but got 3 rows of \[\d+, 312\] columns"),
-            (lambda text: text.replace("70.0", "170.0", 1), r"to hold percentages, but got 0\.0 to 170\.0"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "match"), [
+        (lambda text: text[:-20], r"312 columns .* but got 3 rows of \[\d+, 312\] columns"),
+        (lambda text: text.replace("70.0", "170.0", 1), r"to hold percentages, but got 0\.0 to 170\.0"),
+    ])  # fmt: skip
     def test_percentages_that_cannot_be(self, cub_tree, change, match):
         root = cub_tree()
         edit(root / "CUB_200_2011/attributes/class_attribute_labels_continuous.txt", change)

@@ -129,12 +129,10 @@ class TestConcepts:
 class TestArguments:
     def test_official_test_part(self, cub_tree):
         record = module(cub_tree(), scheme="official", exclude=["5"]).split_record()
-        assert record["test"] == ["7", "8", "15", "16", "23", "24"]
-        assert record["exclude"] == ["5"]
+        assert (record["test"], record["exclude"]) == (["7", "8", "15", "16", "23", "24"], ["5"])
 
     def test_num_classes_is_known_at_once(self, cub_tree, tmp_path):
-        assert module(cub_tree()).num_classes == 3
-        assert module(cub_tree("b"), classes=2).num_classes == 2
+        assert (module(cub_tree()).num_classes, module(cub_tree("b"), classes=2).num_classes) == (3, 2)
         assert module(tmp_path / "none", download=True).num_classes == 200
         assert module(tmp_path / "none", download=True, classes=10).num_classes == 10
         with pytest.raises(FileNotFoundError, match=r"there is none at .*`download: true`"):
@@ -150,15 +148,12 @@ class TestPrepare:
         module(root, verify="none", classes=2).prepare_data()  # images of other classes are not needed
 
     @pytest.mark.parametrize("verify", ["decode", "header"])
-    @pytest.mark.parametrize(
-        ("name", "old", "new", "match"),
-        [
-            ("bounding_boxes", "1 4.5 6.0", "1 40 6.0", r"bounding_boxes\.txt, image 1: the box \(40 6 59 18\)"),
-            ("bounding_boxes", "1 4.5 6.0", "1 -50 6.0", r"bounding_boxes\.txt, image 1: the box \(-50 6 -31 18\)"),
-            ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 42 7.0 1", r"image 1: the visible point of part 2 \(42 7\)"),
-            ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 6 -5 1", r"image 1: the visible point of part 2 \(6 -5\)"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "old", "new", "match"), [
+        ("bounding_boxes", "1 4.5 6.0", "1 40 6.0", r"bounding_boxes\.txt, image 1: the box \(40 6 59 18\)"),
+        ("bounding_boxes", "1 4.5 6.0", "1 -50 6.0", r"bounding_boxes\.txt, image 1: the box \(-50 6 -31 18\)"),
+        ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 42 7.0 1", r"image 1: the visible point of part 2 \(42 7\)"),
+        ("parts/part_locs", "1 2 6.0 7.0 1", "1 2 6 -5 1", r"image 1: the visible point of part 2 \(6 -5\)"),
+    ])  # fmt: skip
     def test_annotations_of_other_photos(self, cub_tree, verify, name, old, new, match):
         root = cub_tree()
         edit(root / f"CUB_200_2011/{name}.txt", lambda text: text.replace(old, new, 1))

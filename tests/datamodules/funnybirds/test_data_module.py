@@ -74,8 +74,7 @@ class TestSamples:
         pixels[20, 20] = (1, 1, 1)
         Image.fromarray(pixels).save(path)
         sample = module(root).dataset("test")[2]
-        assert sample["bounding_box"].tolist() == [3, 5, 19, 9]
-        assert sample["label_map"][20, 20] == 255
+        assert (sample["bounding_box"].tolist(), sample["label_map"][20, 20]) == ([3, 5, 19, 9], 255)
         assert sample["object_mask"].sum() == 4 * 17 + 1
         hidden = {
             name.split("::")[0]
@@ -122,12 +121,9 @@ class TestTables:
         assert data.tables.class_attributes.shape == (8, 26)
         assert (data.tables.class_attributes.sum(dim=1) == 5).all()
         variants = {
-            "beak": ["yellow beak01", "yellow beak02"],
-            "eye": ["eye01", "eye02"],
-            "foot": ["foot01", "foot03"],
-            "tail": ["red tail01", "green tail02"],
-            "wing": ["red wing01", "green wing02"],
-        }
+            "beak": ["yellow beak01", "yellow beak02"], "eye": ["eye01", "eye02"], "foot": ["foot01", "foot03"],
+            "tail": ["red tail01", "green tail02"], "wing": ["red wing01", "green wing02"],
+        }  # fmt: skip
         assert data.tables.concept_names == [f"{part}::{name}" for part, names in variants.items() for name in names]
         assert data.tables.concept_to_part.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
         assert data.tables.part_to_group.tolist() == [0, 1, 2, 3, 4]
@@ -160,8 +156,7 @@ class TestTables:
     def test_subset_names_classes_by_their_official_number(self, funnybirds_tree):
         root = funnybirds_tree()
         (root / "subset.json").write_text(json.dumps({"official_class_idx": [11, 15, 16, 24, 26, 27, 32, 41]}))
-        assert module(root).class_names[:2] == ["bird 11", "bird 15"]
-        assert module(root).num_classes == 8
+        assert (module(root).class_names[:2], module(root).num_classes) == (["bird 11", "bird 15"], 8)
 
 
 class TestSplit:

@@ -29,8 +29,7 @@ class TestDownload:
         assert data.num_classes == 8
         data.prepare_data()
         data.setup()
-        assert len(data.dataset("test")) == 4
-        assert os.listdir(tmp_path / "home") == ["data"]
+        assert (len(data.dataset("test")), os.listdir(tmp_path / "home")) == (4, ["data"])
 
     def test_wrong_counts_leave_nothing(self, server, tmp_path, monkeypatch):
         monkeypatch.setattr(funnybirds, "OFFICIAL_SIZES", {"train": 50, "test": 4})

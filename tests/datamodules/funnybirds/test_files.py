@@ -89,31 +89,25 @@ class TestCheckFiles:
         assert {file.sample_id for file in files} == {"test/0/000000.png", "test/0/000001.png", "test/1/000002.png"}
         assert len({file.path for file in files}) == len(files) == sum(1 for _ in tree.rglob("*.png"))
 
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("test/0/000001.png", r"test/0 should hold 2 images according to dataset_test\.json, but misses 1 of them"),
-            ("test_part_map/1/000002.png", r"test_part_map/1 should hold 1 images .* the first is 000002\.png"),
-            ("test_interventions/0/000000/body_eye_wing.png", "0/000000 should hold 32 .* the first is body_eye_wing"),
-            ("test_interventions/1/000002/background_interventions/1.png", "should hold 2 .* the first is 1.png"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "message"), [
+        ("test/0/000001.png", r"test/0 should hold 2 images according to dataset_test\.json, but misses 1 of them"),
+        ("test_part_map/1/000002.png", r"test_part_map/1 should hold 1 images .* the first is 000002\.png"),
+        ("test_interventions/0/000000/body_eye_wing.png", "0/000000 should hold 32 .* the first is body_eye_wing"),
+        ("test_interventions/1/000002/background_interventions/1.png", "should hold 2 .* the first is 1.png"),
+    ])  # fmt: skip
     def test_missing(self, tree, scenes, name, message):
         (tree / name).unlink()
         with pytest.raises(FileNotFoundError, match=message):
             found(tree, scenes)
 
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("test/0/000003.png", r"test/0 should hold 2 images .* but holds 1 others; the first is 000003\.png"),
-            ("test_part_map/1/000000.png", r"test_part_map/1 should hold 1 images .* holds 1 others"),
-            ("test_interventions/0/000000/body_horn.png", r"holds 1 others; the first is body_horn\.png"),
-            ("test_interventions/0/000000/background_interventions/1.png", r"should hold 1 images .* first is 1\.png"),
-            ("test/2/000003.png", r"test/2: dataset_test\.json names no image of such a class"),
-            ("test_part_map/7/000003.png", r"test_part_map/7: dataset_test\.json names no image of such a class"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "message"), [
+        ("test/0/000003.png", r"test/0 should hold 2 images .* but holds 1 others; the first is 000003\.png"),
+        ("test_part_map/1/000000.png", r"test_part_map/1 should hold 1 images .* holds 1 others"),
+        ("test_interventions/0/000000/body_horn.png", r"holds 1 others; the first is body_horn\.png"),
+        ("test_interventions/0/000000/background_interventions/1.png", r"should hold 1 images .* first is 1\.png"),
+        ("test/2/000003.png", r"test/2: dataset_test\.json names no image of such a class"),
+        ("test_part_map/7/000003.png", r"test_part_map/7: dataset_test\.json names no image of such a class"),
+    ])  # fmt: skip
     def test_superfluous(self, tree, scenes, name, message):
         picture(tree / name, np.zeros((4, 4, 3)))
         with pytest.raises(ValueError, match=message):
@@ -143,17 +137,14 @@ class TestCheckFiles:
 
 
 class TestPartMap:
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"color": (9, 9, 9)}, "has an area of the color (9, 9, 9), which stands for no part"),
-            ({"color": (255, 255, 0), "kept": (False, *ALL[1:])}, "shows the beak, which the table calls removed"),
-            ({"color": (255, 0, 2), "kept": (True, True, False, True, True)}, "shows the foot, which"),
-            ({"color": (204, 204, 206)}, "shows background object 2, but the table has 2 of them"),
-            ({"color": (204, 204, 204), "objects": 0}, "shows background object 0, but the table has 0 of them"),
-            ({"size": (8, 9)}, "map.png has 9x8 pixels (width x height), but its image"),
-        ],
-    )
+    @pytest.mark.parametrize(("options", "message"), [
+        ({"color": (9, 9, 9)}, "has an area of the color (9, 9, 9), which stands for no part"),
+        ({"color": (255, 255, 0), "kept": (False, *ALL[1:])}, "shows the beak, which the table calls removed"),
+        ({"color": (255, 0, 2), "kept": (True, True, False, True, True)}, "shows the foot, which"),
+        ({"color": (204, 204, 206)}, "shows background object 2, but the table has 2 of them"),
+        ({"color": (204, 204, 204), "objects": 0}, "shows background object 0, but the table has 0 of them"),
+        ({"size": (8, 9)}, "map.png has 9x8 pixels (width x height), but its image"),
+    ])  # fmt: skip
     def test_wrong(self, tmp_path, options, message):
         assert message in part_map(tmp_path / "map.png", **options).fault("decode")
 

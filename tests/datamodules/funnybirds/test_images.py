@@ -21,8 +21,7 @@ class TestInterventions:
         assert {part: len(names) for part, names in birds.parts.items()} == {
             **{"beak": 4, "eye": 3, "foot": 4, "tail": 9, "wing": 6},
         }
-        assert list(birds.parts) == PARTS
-        assert birds.classes[0] == {"beak": 0, "eye": 0, "foot": 2, "tail": 4, "wing": 3}
+        assert (list(birds.parts), birds.classes[0]) == (PARTS, {"beak": 0, "eye": 0, "foot": 2, "tail": 4, "wing": 3})
 
     def test_image_and_label_map_are_those_of_the_sample(self, tree):
         for size in (32, 24):
@@ -53,22 +52,17 @@ class TestInterventions:
 
     def test_target_set_and_present(self, tree):
         birds = module(tree, fold=None).dataset("projection")
-        assert birds.present(14) == frozenset()
-        assert birds.target_set(14) == frozenset(range(8))
-        assert birds.present(0) == frozenset(PARTS)
-        assert birds.target_set(0) == frozenset({0})
+        assert (birds.present(14), birds.target_set(14)) == (frozenset(), frozenset(range(8)))
+        assert (birds.present(0), birds.target_set(0)) == (frozenset(PARTS), frozenset({0}))
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"drop": ["horn"]}, r"`drop` to name parts present, \['beak', .*\], but got 'horn'"),
-            ({"drop_background": [10]}, "indices below 10, the number of background objects, but got 10"),
-            ({"drop_background": [-1]}, "indices below 10, the number of background objects, but got -1"),
-            ({"drop_background": [0, 1]}, r"one background object removed, but .* drop_background=\[0, 1\]"),
-            ({"drop": ["beak"], "drop_background": [0]}, r"but got drop=\['beak'\], drop_background=\[0\]"),
-            ({"background": (0, 0, 0)}, r"background=\(0, 0, 0\)"),
-        ],
-    )
+    @pytest.mark.parametrize(("options", "message"), [
+        ({"drop": ["horn"]}, r"`drop` to name parts present, \['beak', .*\], but got 'horn'"),
+        ({"drop_background": [10]}, "indices below 10, the number of background objects, but got 10"),
+        ({"drop_background": [-1]}, "indices below 10, the number of background objects, but got -1"),
+        ({"drop_background": [0, 1]}, r"one background object removed, but .* drop_background=\[0, 1\]"),
+        ({"drop": ["beak"], "drop_background": [0]}, r"but got drop=\['beak'\], drop_background=\[0\]"),
+        ({"background": (0, 0, 0)}, r"background=\(0, 0, 0\)"),
+    ])  # fmt: skip
     def test_unsupported(self, birds, options, message):
         with pytest.raises(ValueError, match=message):
             birds.intervene(1, **options)

@@ -12,8 +12,7 @@ class TestLabelCodes:
             **{32: (204, 204, 204), 81: (204, 204, 253)},
         }
         codes = label_codes(np.array([list(colors.values())], np.uint8))
-        assert codes.dtype == np.uint8
-        assert codes.tolist() == [list(colors)]
+        assert (codes.dtype, codes.tolist()) == (np.uint8, [list(colors)])
 
     @pytest.mark.parametrize("color", [(0, 0, 1), (255, 255, 255), (204, 204, 254), (85, 85, 85), (255, 0, 0)])
     def test_neighbours_of_colors_match_nothing(self, color):

@@ -51,15 +51,13 @@ def test_class_tables(birds, data):
     variants = [i for i, name in enumerate(birds.tables.concept_names) if name.split("::")[0] in PARTS]
     assert torch.equal(birds.tables.class_concepts_binary[:, variants], data.tables.class_concepts_binary)
     torch.testing.assert_close(birds.tables.class_concepts[:, variants], data.tables.class_concepts)
-    assert birds.tables.label_map_codes == data.tables.label_map_codes
-    assert birds.num_classes == data.num_classes
+    assert (birds.tables.label_map_codes, birds.num_classes) == (data.tables.label_map_codes, data.num_classes)
 
 
 @pytest.mark.parametrize("split", ["projection", "test"])
 def test_interface(birds, data, split):
     first, second = birds.dataset(split), data.dataset(split)
-    assert first.n_classes == second.n_classes
-    assert first.classes == second.classes
+    assert (first.n_classes, first.classes) == (second.n_classes, second.classes)
     assert [len(names) for names in first.parts.values()] == [len(names) for names in second.parts.values()]
     for i in range(len(first)):
         for question in ("label", "present", "n_background", "target_set"):

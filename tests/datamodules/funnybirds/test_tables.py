@@ -20,17 +20,10 @@ def bird(**parts):
 
 
 ENTRY = {
-    "class_idx": 1,
-    "beak_model": "beak02.glb",
-    "beak_color": "yellow",
-    "eye_model": "eye01.glb",
-    "foot_model": "foot01.glb",
-    "tail_model": "tail01.glb",
-    "tail_color": "green",
-    "wing_model": "wing01.glb",
-    "wing_color": "red",
-    "bg_objects": "4,0,3,",
-}
+    "class_idx": 1, "beak_model": "beak02.glb", "beak_color": "yellow", "eye_model": "eye01.glb",
+    "foot_model": "foot01.glb", "tail_model": "tail01.glb", "tail_color": "green", "wing_model": "wing01.glb",
+    "wing_color": "red", "bg_objects": "4,0,3,",
+}  # fmt: skip
 NO_BEAK = {**ENTRY, "beak_model": "placeholder", "beak_color": "placeholder"}
 NO_WING = {**ENTRY, "wing_model": "", "bg_objects": ""}
 
@@ -53,8 +46,7 @@ def tables(tmp_path):
 class TestClasses:
     def test_read(self, tables):
         classes = read_classes(tables())
-        assert classes.table.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]
-        assert classes.official == [0, 1]
+        assert (classes.table.tolist(), classes.official) == ([[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]], [0, 1])
         assert classes.variant_names["tail"] == ["red tail01", "green tail01"]
         assert classes.variant_names["eye"] == ["eye01"]
 
@@ -67,28 +59,24 @@ class TestClasses:
     def test_subset(self, tables):
         assert read_classes(tables(subset={"official_class_idx": [11, 45]})).official == [11, 45]
 
-    @pytest.mark.parametrize(
-        ("changed", "message"),
-        [
-            ({"classes": CLASSES[::-1]}, r"entry 0: expected `class_idx` to be 0, but got 1"),
-            ({"classes": CLASSES[:1]}, r"classes\.json .* at least 2 items"),
-            ({"classes": {}}, r"classes\.json .* valid list"),
-            ({"classes": [1, 2]}, r"classes\.json .*`0`"),
-            ({"classes": [CLASSES[0], bird(tail=2)]}, r"entry 1: expected the variant of tail to be 0 to 1 .*got 2"),
-            ({"classes": [CLASSES[0], bird(beak=-1)]}, "variant of beak to be 0 to 1 .* but got -1"),
-            ({"classes": [CLASSES[0], bird(beak=True)]}, r"`1\.parts\.beak`: .*got True"),
-            ({"classes": [CLASSES[0], bird(horn=0)]}, r"`1\.parts\.horn"),
-            ({"classes": [CLASSES[0], {"class_idx": 1, "parts": {"beak": 0}}]}, r"`1\.parts`: .* at least 5 items"),
-            ({"parts": {**VARIANTS, "horn": []}}, r"parts\.json .*`horn"),
-            ({"parts": {**VARIANTS, "eye": [{}]}}, r"lacks `eye\.0\.model`"),
-            ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, "variants of eye to differ in model or color"),
-            ({"parts": {**VARIANTS, "tail": [{"model": "tail01.glb", "color": 3}]}}, r"`tail\.0\.color`: .*got 3"),
-            ({"parts": "[" * 100_000}, r"parts\.json to hold strict JSON, but maximum recursion"),
-            ({"parts": '{"beak": ['}, r"parts\.json to hold strict JSON, but Expecting value"),
-            ({"subset": {"official_class_idx": [1]}}, r"subset\.json: expected .* 2 integers"),
-            ({"subset": {}}, "lacks `official_class_idx`"),
-        ],
-    )
+    @pytest.mark.parametrize(("changed", "message"), [
+        ({"classes": CLASSES[::-1]}, r"entry 0: expected `class_idx` to be 0, but got 1"),
+        ({"classes": CLASSES[:1]}, r"classes\.json .* at least 2 items"),
+        ({"classes": {}}, r"classes\.json .* valid list"), ({"classes": [1, 2]}, r"classes\.json .*`0`"),
+        ({"classes": [CLASSES[0], bird(tail=2)]}, r"entry 1: expected the variant of tail to be 0 to 1 .*got 2"),
+        ({"classes": [CLASSES[0], bird(beak=-1)]}, "variant of beak to be 0 to 1 .* but got -1"),
+        ({"classes": [CLASSES[0], bird(beak=True)]}, r"`1\.parts\.beak`: .*got True"),
+        ({"classes": [CLASSES[0], bird(horn=0)]}, r"`1\.parts\.horn"),
+        ({"classes": [CLASSES[0], {"class_idx": 1, "parts": {"beak": 0}}]}, r"`1\.parts`: .* at least 5 items"),
+        ({"parts": {**VARIANTS, "horn": []}}, r"parts\.json .*`horn"),
+        ({"parts": {**VARIANTS, "eye": [{}]}}, r"lacks `eye\.0\.model`"),
+        ({"parts": {**VARIANTS, "eye": VARIANTS["eye"] * 2}}, "variants of eye to differ in model or color"),
+        ({"parts": {**VARIANTS, "tail": [{"model": "tail01.glb", "color": 3}]}}, r"`tail\.0\.color`: .*got 3"),
+        ({"parts": "[" * 100_000}, r"parts\.json to hold strict JSON, but maximum recursion"),
+        ({"parts": '{"beak": ['}, r"parts\.json to hold strict JSON, but Expecting value"),
+        ({"subset": {"official_class_idx": [1]}}, r"subset\.json: expected .* 2 integers"),
+        ({"subset": {}}, "lacks `official_class_idx`"),
+    ])  # fmt: skip
     def test_wrong_tables(self, tables, changed, message):
         with pytest.raises(ValueError, match=message):
             read_classes(tables(**changed))
@@ -102,24 +90,20 @@ class TestScenes:
     def test_read(self, tables):
         scenes = read_scenes(read_classes(tables()))
         train, test = scenes["train"], scenes["test"]
-        assert train.labels.tolist() == [1, 1]
-        assert train.kept.tolist() == [[True] * 5, [False, True, True, True, True]]
+        assert (train.labels.tolist(), train.kept.tolist()) == ([1, 1], [[True] * 5, [False, True, True, True, True]])
         assert train.objects.tolist() == [3, 3]
         assert (test.kept.tolist(), test.objects.tolist()) == ([[True, True, True, True, False]], [0])
         assert [train.sample_id(row) for row in (0, 1)] == ["train/1/000000.png", "train/1/000001.png"]
 
-    @pytest.mark.parametrize(
-        ("entry", "message"),
-        [
-            ({**ENTRY, "class_idx": 2}, "expected `class_idx` 0 to 1, but got 2"),
-            ({**ENTRY, "class_idx": None}, "expected `class_idx` 0 to 1, but got None"),
-            ("bird", "expected `class_idx` 0 to 1, but got None"),
-            ({**ENTRY, "beak_model": "beak01.glb"}, ".*the beak of class 1, .* but got beak01.glb yellow"),
-            ({**ENTRY, "tail_color": "red"}, ".*the tail of class 1, tail01.glb green, or .* but got tail01.glb red"),
-            ({"class_idx": 1}, r"expected the eye of class 1, eye01\.glb, or placeholder, but got None"),
-            ({**ENTRY, "bg_objects": "0," * 51}, "expected at most 50 `bg_objects`, but got 51"),
-        ],
-    )
+    @pytest.mark.parametrize(("entry", "message"), [
+        ({**ENTRY, "class_idx": 2}, "expected `class_idx` 0 to 1, but got 2"),
+        ({**ENTRY, "class_idx": None}, "expected `class_idx` 0 to 1, but got None"),
+        ("bird", "expected `class_idx` 0 to 1, but got None"),
+        ({**ENTRY, "beak_model": "beak01.glb"}, ".*the beak of class 1, .* but got beak01.glb yellow"),
+        ({**ENTRY, "tail_color": "red"}, ".*the tail of class 1, tail01.glb green, or .* but got tail01.glb red"),
+        ({"class_idx": 1}, r"expected the eye of class 1, eye01\.glb, or placeholder, but got None"),
+        ({**ENTRY, "bg_objects": "0," * 51}, "expected at most 50 `bg_objects`, but got 51"),
+    ])  # fmt: skip
     def test_wrong_entry(self, tables, entry, message):
         classes = read_classes(tables(dataset_test=[ENTRY, entry]))
         with pytest.raises(ValueError, match=rf"dataset_test\.json, entry 1: {message}"):

@@ -50,12 +50,9 @@ def export(cub, root):
         points = [f"{x!r} {y!r}" if visible else "" for (x, y), visible in seen]
         box = " ".join(f"{edge:g}" for edge in table.boxes[row])
         values = [
-            file.path.relative_to(table.folder / "images").as_posix(),
-            table.class_names[table.labels[row]],
-            parts[row],
-            box,
-            *points,
-        ]
+            file.path.relative_to(table.folder / "images").as_posix(), table.class_names[table.labels[row]], parts[row],
+            box, *points,
+        ]  # fmt: skip
         if cub.concept_level == "image":
             sample = cub.photos[row]
             values += [*sample["concepts"].int().tolist(), *sample["concept_certainty"].tolist()]
@@ -82,36 +79,24 @@ def assert_same(own, cub):
         assert [name for name, flag in mine.items() if flag is True] == [n for n, flag in its.items() if flag is True]
 
 
-class TestCub:
-    """The photos of CUB as own photos: the same samples, tables and flags."""
+def own_of(cub, root, **options):
+    """The photos of CUB as own photos."""
+    root.mkdir()
+    for name in cub.class_names:
+        (root / name).symlink_to(cub.photos.table.folder / "images" / name)
+    attributes = export(cub, root)
+    return own(root, image_size=cub.image_size, augmentation="none", attribute_table=attributes, **options)
 
-    def same(self, cub, tmp_path, task=None, **options):
-        root = tmp_path / "birds"
-        root.mkdir()
-        for name in cub.class_names:
-            (root / name).symlink_to(cub.photos.table.folder / "images" / name)
-        attributes = export(cub, root)
-        return own(root, image_size=cub.image_size, augmentation="none", attribute_table=attributes, **options)
 
-    def test_real_photos(self, shared_data, tmp_path):
-        cub = Cub200(str(shared_data("cub")), classes=3, scheme="official", image_size=64, augmentation="none")
-        data = self.same(cub, tmp_path)
-        data.prepare_data()
-        assert_same(data, cub)
-        for name in ("part_names", "part_group_names", "concept_names"):
-            assert getattr(data.tables, name) == getattr(cub.tables, name)
-        for name in ("part_to_group", "concept_to_part", "class_concepts", "class_concepts_binary"):
-            assert torch.equal(getattr(data.tables, name), getattr(cub.tables, name))
-
-    def test_attributes_of_photos(self, cub_tree, tmp_path):
-        root = add_image_labels(cub_tree())
-        options = {"scheme": "official", "augmentation": "none", "concept_selection": "all", "crop": "box"}
-        cub = Cub200(str(root), image_size=(90, 80), concept_level="image", **options)
-        data = self.same(cub, tmp_path, crop="box")
-        assert_same(data, cub)
-        # without a table of classes, the training photos vote as in Koh et al. 2020
-        voted = own(data.root).tables
-        assert torch.equal(voted.class_concepts_binary, cub.tables.class_concepts_binary)
+def test_the_photos_of_cub_are_the_same_as_own_photos(cub_tree, tmp_path):
+    root = add_image_labels(cub_tree())
+    options = {"scheme": "official", "augmentation": "none", "concept_selection": "all", "crop": "box"}
+    cub = Cub200(str(root), image_size=(90, 80), concept_level="image", **options)
+    data = own_of(cub, tmp_path / "birds", crop="box")
+    assert_same(data, cub)
+    # without a table of classes, the training photos vote as in Koh et al. 2020
+    voted = own(data.root).tables
+    assert torch.equal(voted.class_concepts_binary, cub.tables.class_concepts_binary)
 
 
 class TestColumns:
@@ -150,12 +135,8 @@ class TestColumns:
 
     def test_other_columns_are_left_out_with_a_line(self, photos, caplog):
         columns = {
-            "label": lambda i: "fly" if i % 2 else "bug",
-            "class": str,
-            "label_id": str,
-            "path": str,
-            "image_id": str,
-        }
+            "label": lambda i: "fly" if i % 2 else "bug", "class": str, "label_id": str, "path": str, "image_id": str,
+        }  # fmt: skip
         with caplog.at_level("INFO"):
             data = own(photos(**columns))
             data.setup("fit")
@@ -207,8 +188,7 @@ class TestColumns:
     def test_several_labels(self, photos, tmp_path):
         root = photos(labels=lambda i: ("fly", "bug; fly", "")[i % 3])
         data = own(root)
-        assert data.class_names == ["bug", "fly"]
-        assert data.photos.table.class_names == ["bug", "fly", "none of them"]
+        assert (data.class_names, data.photos.table.class_names) == (["bug", "fly"], ["bug", "fly", "none of them"])
         assert [data.photos[i]["labels"].tolist() for i in range(3)] == [[False, True], [True, True], [False, False]]
         (tmp_path / "classes.txt").write_text("fly\nmoth\nbug\n")
         assert own(root, class_file=str(tmp_path / "classes.txt")).photos[1]["labels"].tolist() == [True, False, True]
@@ -251,42 +231,30 @@ class TestFiles:
 
 
 class TestFaults:
-    @pytest.mark.parametrize(
-        ("columns", "match"),
-        [
-            ({"box": lambda i: "1 2 3"}, "line 2, column `box`: expected `x0 y0 x1 y1` in pixels, but got '1 2 3'"),
-            ({"box": lambda i: "5 0 4 9"}, "column `box`: expected x0 <= x1 and y0 <= y1, .* but got '5 0 4 9'"),
-            (
-                {"box": lambda i: "0.1 0 0.9 1"},
-                "the numbers of all boxes lie in 0..1, as shares of width and height do",
-            ),
-            ({"part__eye": lambda i: "0.1 1" if i else ""}, "the numbers of all points lie in 0..1, as shares"),
-            ({"box": lambda i: "0.1 0 0.9 1" if i else "3 3 9 9"}, r"the numbers of \d+ of \d+ boxes lie in 0..1"),
-            ({"box": lambda i: "10 10 90 29"}, r"the box \(10 10 90 29\) reaches far beyond the 40x30 pixels"),
-            ({"part__eye": lambda i: "9 9" if i else "0 0"}, "`x y` in the photo, or nothing .* but got '0 0'"),
-            ({"part__eye": lambda i: "9 9" if i else "-1 -1"}, "`x y` in the photo, or nothing .* but got '-1 -1'"),
-            (
-                {"labels": lambda i: "fly|bee" if i else "bee"},
-                "line 3, column `labels`: expected labels with `;` betwee",
-            ),
-            ({"label": lambda i: ("1", "1.0", "2")[i % 3]}, "'1' and '1.0' are one class; write it in one way"),
-            ({"box": lambda i: "50 0 60 9"}, r"photos.csv, line 2: the box \(50 0 60 9\) lies outside the 40x30"),
-            ({"part__eye": lambda i: "3 90"}, "the visible point of part 'eye' .3 90. lies outside the 40x30 pixels"),
-            ({"part__eye": lambda i: "inf 0"}, "column `part:eye`: expected `x y` in pixels, but got 'inf 0'"),
-            ({"part__": lambda i: ""}, "column `part:` names nothing"),
-            ({"x0": lambda i: "3"}, "a column `box`, or four columns x0, y0, x1, y1, but not some of both"),
-            ({"attribute__red": lambda i: "yes"}, "column `attribute:red`: expected 0, 1 or nothing, but got 'yes'"),
-            ({"certainty__red": lambda i: "3"}, "has `certainty:red`, but no column `attribute:red`"),
-            ({"split": lambda i: "dev"}, "column `split`: expected one of train, val, test, but got 'dev'"),
-            ({"split": lambda i: "train"}, "column `split`: expected train with val or test, but got only train"),
-            (
-                {"label": lambda i: "fly" if i else ""},
-                "column `label`: expected the class of the photo, but got nothing",
-            ),
-            ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
-            ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "match"), [
+        ({"box": lambda i: "1 2 3"}, "line 2, column `box`: expected `x0 y0 x1 y1` in pixels, but got '1 2 3'"),
+        ({"box": lambda i: "5 0 4 9"}, "column `box`: expected x0 <= x1 and y0 <= y1, .* but got '5 0 4 9'"),
+        ({"box": lambda i: "0.1 0 0.9 1"}, "the numbers of all boxes lie in 0..1, as shares of width and height do"),
+        ({"part__eye": lambda i: "0.1 1" if i else ""}, "the numbers of all points lie in 0..1, as shares"),
+        ({"box": lambda i: "0.1 0 0.9 1" if i else "3 3 9 9"}, r"the numbers of \d+ of \d+ boxes lie in 0..1"),
+        ({"box": lambda i: "10 10 90 29"}, r"the box \(10 10 90 29\) reaches far beyond the 40x30 pixels"),
+        ({"part__eye": lambda i: "9 9" if i else "0 0"}, "`x y` in the photo, or nothing .* but got '0 0'"),
+        ({"part__eye": lambda i: "9 9" if i else "-1 -1"}, "`x y` in the photo, or nothing .* but got '-1 -1'"),
+        ({"labels": lambda i: "fly|bee" if i else "bee"}, "line 3, column `labels`: expected labels with `;` betwee"),
+        ({"label": lambda i: ("1", "1.0", "2")[i % 3]}, "'1' and '1.0' are one class; write it in one way"),
+        ({"box": lambda i: "50 0 60 9"}, r"photos.csv, line 2: the box \(50 0 60 9\) lies outside the 40x30"),
+        ({"part__eye": lambda i: "3 90"}, "the visible point of part 'eye' .3 90. lies outside the 40x30 pixels"),
+        ({"part__eye": lambda i: "inf 0"}, "column `part:eye`: expected `x y` in pixels, but got 'inf 0'"),
+        ({"part__": lambda i: ""}, "column `part:` names nothing"),
+        ({"x0": lambda i: "3"}, "a column `box`, or four columns x0, y0, x1, y1, but not some of both"),
+        ({"attribute__red": lambda i: "yes"}, "column `attribute:red`: expected 0, 1 or nothing, but got 'yes'"),
+        ({"certainty__red": lambda i: "3"}, "has `certainty:red`, but no column `attribute:red`"),
+        ({"split": lambda i: "dev"}, "column `split`: expected one of train, val, test, but got 'dev'"),
+        ({"split": lambda i: "train"}, "column `split`: expected train with val or test, but got only train"),
+        ({"label": lambda i: "fly" if i else ""}, "column `label`: expected the class of the photo, but got nothing"),
+        ({"mask": lambda i: "../m.png"}, "column `mask`: expected a path below .*, but got '../m.png'"),
+        ({"mask": lambda i: "m.png"}, r"there is no file .*m\.png; the table names it"),
+    ])  # fmt: skip
     def test_cells(self, photos, columns, match):
         with pytest.raises((ValueError, FileNotFoundError), match=match):
             check_data(own(photos(**columns)))
@@ -312,18 +280,13 @@ class TestFaults:
         ):
             own(root).prepare_data()
 
-    @pytest.mark.parametrize(
-        ("text", "match"),
-        [
-            ("", "has no column `image`; it has nothing"),
-            ("image\n", "has no rows"),
-            (",label\nant/0.jpg,fly\n", "has no column `image`; it has label; its first column has no name"),
-            ("image\nant\\3.jpg\n", r"holds no photo ant\\3.jpg; it holds ant/3.jpg, with / between folders"),
-            ("image,box,box\na,,\n", "has 2 columns `box`"),
-            ('image\n"a', "in line 2; is a quote open"),
-            ("image,label\na\n", "line 2: expected 2 cells as in the first line, but got 1"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "match"), [
+        ("", "has no column `image`; it has nothing"), ("image\n", "has no rows"),
+        (",label\nant/0.jpg,fly\n", "has no column `image`; it has label; its first column has no name"),
+        ("image\nant\\3.jpg\n", r"holds no photo ant\\3.jpg; it holds ant/3.jpg, with / between folders"),
+        ("image,box,box\na,,\n", "has 2 columns `box`"), ('image\n"a', "in line 2; is a quote open"),
+        ("image,label\na\n", "line 2: expected 2 cells as in the first line, but got 1"),
+    ])  # fmt: skip
     def test_files(self, photos, text, match):
         root = photos()
         (root / "photos.csv").write_text(text)

@@ -5,9 +5,8 @@ import colorsys
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
 
-from protometry.datamodules.nico.hsv_rule import GROUPS, hsv_counts, hsv_group
+from protometry.datamodules.nico.hsv_rule import hsv_counts, hsv_group
 
 ALL = 224 * 224
 
@@ -65,43 +64,24 @@ def test_both_sides_of_every_pixel_bound(hsv, inside):
     assert hsv_counts(uniform(color_of(hsv))) == tuple(ALL * hit for hit in inside)
 
 
-@pytest.mark.parametrize(
-    ("counts", "group"),
-    [
-        ((0, 0, 35_001), "pale"),
-        ((0, 0, 35_000), "rest"),
-        ((20_000, 0, 35_001), "pale"),
-        ((20_000, 0, 35_000), "foliage"),
-        ((0, 15_001, 0), "sky_water"),
-        ((0, 15_000, 0), "rest"),
-        ((14_999, 15_001, 0), "sky_water"),
-        ((15_000, 15_001, 0), "rest"),
-        ((15_001, 0, 0), "foliage"),
-        ((15_000, 0, 0), "rest"),
-        ((15_001, 14_999, 0), "foliage"),
-        ((15_001, 15_000, 0), "rest"),
-        ((15_001, 15_001, 0), "rest"),
-        ((15_000, 15_000, 0), "rest"),
-    ],
-)
+@pytest.mark.parametrize(("counts", "group"), [
+    ((0, 0, 35_001), "pale"), ((0, 0, 35_000), "rest"), ((20_000, 0, 35_001), "pale"), ((20_000, 0, 35_000), "foliage"),
+    ((0, 15_001, 0), "sky_water"), ((0, 15_000, 0), "rest"), ((14_999, 15_001, 0), "sky_water"),
+    ((15_000, 15_001, 0), "rest"), ((15_001, 0, 0), "foliage"), ((15_000, 0, 0), "rest"),
+    ((15_001, 14_999, 0), "foliage"), ((15_001, 15_000, 0), "rest"), ((15_001, 15_001, 0), "rest"),
+    ((15_000, 15_000, 0), "rest"),
+])  # fmt: skip
 def test_both_sides_of_every_count(counts, group):
     assert hsv_group(counts) == group
 
 
-@pytest.mark.parametrize(
-    ("first", "count", "group"),
-    [
-        ((255, 255, 255), 35_000, "rest"),
-        ((255, 255, 255), 35_001, "pale"),
-        ((0, 255, 0), 15_000, "rest"),
-        ((0, 255, 0), 15_001, "foliage"),
-        ((0, 0, 255), 15_001, "sky_water"),
-    ],
-)
+@pytest.mark.parametrize(("first", "count", "group"), [
+    ((255, 255, 255), 35_000, "rest"), ((255, 255, 255), 35_001, "pale"), ((0, 255, 0), 15_000, "rest"),
+    ((0, 255, 0), 15_001, "foliage"), ((0, 0, 255), 15_001, "sky_water"),
+])  # fmt: skip
 def test_pixels_of_an_image_are_counted(first, count, group):
     counts = hsv_counts(two_colors(first, count, (255, 0, 0)))
-    assert max(counts) == count
-    assert hsv_group(counts) == group
+    assert (max(counts), hsv_group(counts)) == (count, group)
 
 
 def test_random_pixels_by_definition():
@@ -123,19 +103,3 @@ def test_random_pixels_by_definition():
 def test_other_images_are_refused(image):
     with pytest.raises(ValueError, match=r"`image` to be \(H, W, 3\) uint8, but got"):
         hsv_counts(image)
-
-
-def test_photos_against_opencv(shared_data):
-    paths = sorted(shared_data("imagenet_sample").glob("*.JPEG"))
-    assert len(paths) == 200
-    groups = set()
-    for path in paths:
-        with Image.open(path) as photo:
-            bgr = np.asarray(photo.convert("RGB"))[..., ::-1]
-        hsv = cv2.cvtColor(cv2.resize(np.ascontiguousarray(bgr), (224, 224)), cv2.COLOR_BGR2HSV)
-        ranges = (((40, 50, 50), (90, 255, 255)), ((90, 50, 50), (130, 255, 255)), ((0, 0, 100), (180, 100, 255)))
-        expected = tuple(cv2.countNonZero(cv2.inRange(hsv, *bounds)) for bounds in ranges)
-        counts = hsv_counts(np.ascontiguousarray(bgr[..., ::-1]))
-        assert counts == expected
-        groups.add(hsv_group(counts))
-    assert groups == set(GROUPS)

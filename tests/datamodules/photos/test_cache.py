@@ -44,13 +44,9 @@ def test_what_is_not_as_it_was_written_is_not_recalled(tmp_path, monkeypatch, da
     remember(other := tmp_path / "other", b"content")
     stored = path.read_bytes()
     changes = {
-        "flipped": stored[:-3] + b"\x55" + stored[-2:],
-        "zeroed": bytes(len(stored)),
-        "cut": stored[:-1],
-        "longer": stored + b"\0",
-        "empty": b"",
-        "of another file": other.read_bytes(),
-    }
+        "flipped": stored[:-3] + b"\x55" + stored[-2:], "zeroed": bytes(len(stored)), "cut": stored[:-1],
+        "longer": stored + b"\0", "empty": b"", "of another file": other.read_bytes(),
+    }  # fmt: skip
     path.write_bytes(changes.get(damage, stored))
     assert (recall(path) == b"content") is (damage == "another user's")
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)

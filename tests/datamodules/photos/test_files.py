@@ -17,19 +17,15 @@ from tests.photo_trees import noise_picture as picture
 from tests.photo_trees import truncated, turned
 
 
-class TestLocate:
-    def test_other_folder(self, tmp_path):
-        for name in "abcdefg":
-            (tmp_path / "root" / name).mkdir(parents=True)
-        with pytest.raises(FileNotFoundError, match=r"TOY/table.txt, but .* holds a, b, c, d, e and 2 more\. Buy it"):
-            locate(tmp_path / "root", "TOY", "table.txt", "Buy it.")
-
-    def test_empty_and_missing_folder(self, tmp_path):
-        (tmp_path / "empty").mkdir()
-        with pytest.raises(FileNotFoundError, match=r"holds nothing\. Buy it"):
-            locate(tmp_path / "empty", "TOY", "table.txt", "Buy it.")
-        with pytest.raises(FileNotFoundError, match=r"to be a folder, but there is none at .*none\. Buy it"):
-            locate(tmp_path / "none", "TOY", "table.txt", "Buy it.")
+@pytest.mark.parametrize(("place", "said"), [
+    ("root", r"TOY/table.txt, but .* holds a, b, c, d, e and 2 more\. Buy it"), ("root/a", r"holds nothing\. Buy it"),
+    ("none", r"to be a folder, but there is none at .*none\. Buy it"),
+])  # fmt: skip
+def test_another_folder_is_refused(tmp_path, place, said):
+    for name in "abcdefg":
+        (tmp_path / "root" / name).mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=said):
+        locate(tmp_path / place, "TOY", "table.txt", "Buy it.")
 
 
 class TestDecode:
@@ -59,8 +55,7 @@ class TestDecode:
         for name in ("a.png", "a.tif"):
             Image.fromarray(values).save(tmp_path / name)
             image = decode_image(tmp_path / name)
-            assert image.dtype == np.uint8
-            assert image[0].tolist() == [[v] * 3 for v in (0, 0, 1, 156, 255)]
+            assert (image.dtype, image[0].tolist()) == (np.uint8, [[v] * 3 for v in (0, 0, 1, 156, 255)])
             assert decode_image(tmp_path / name, "L")[0].tolist() == [0, 0, 1, 156, 255]
         cv2.imwrite(str(tmp_path / "rgb.png"), np.dstack([values, values, values // 256]))  # blue, green, red
         assert decode_image(tmp_path / "rgb.png")[0, 3].tolist() == [0, 156, 156]
@@ -114,14 +109,10 @@ class TestDecode:
         image.save(tmp_path / "half.png")
         assert abs(decode_image(tmp_path / "half.png")[0, 0].astype(int) - (229, 153, 127)).max() <= 1
 
-    @pytest.mark.parametrize(
-        ("write", "said"),
-        [
-            (truncated, "truncated"),
-            (Path.touch, r": the file is empty\.$"),
-            (lambda path: path.write_text("hello"), "cannot identify image file"),
-        ],
-    )
+    @pytest.mark.parametrize(("write", "said"), [
+        (truncated, "truncated"), (Path.touch, r": the file is empty\.$"),
+        (lambda path: path.write_text("hello"), "cannot identify image file"),
+    ])  # fmt: skip
     def test_no_image(self, tmp_path, write, said):
         write(tmp_path / "a.jpg")
         with pytest.raises(ValueError, match=rf"a\.jpg to be an image, but .*{said}"):

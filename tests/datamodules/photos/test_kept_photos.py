@@ -134,17 +134,10 @@ def test_samples_of_all_data_sets_are_those_without_a_cache(name, tmp_path, monk
 
 
 class TestFolder:
-    @pytest.mark.parametrize(
-        "settings",
-        [
-            {"image_size": (16, 12)},
-            {"geometry": "letterbox"},
-            {"geometry": "shorter_crop"},
-            {"variant": "quanproto"},
-            {"crop": "box"},
-            {"augmentation": "none"},
-        ],
-    )
+    @pytest.mark.parametrize("settings", [
+        {"image_size": (16, 12)}, {"geometry": "letterbox"}, {"geometry": "shorter_crop"}, {"variant": "quanproto"},
+        {"crop": "box"}, {"augmentation": "none"},
+    ])  # fmt: skip
     def test_every_transform_has_photos_of_its_own(self, tmp_path, settings):
         make_table(tmp_path / "root")
         for path in (tmp_path / "root").glob("*/*.jpg"):

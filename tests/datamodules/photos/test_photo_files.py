@@ -37,16 +37,13 @@ def save_with_8_bits(path):
     Image.fromarray((pixels / pixels.max() * 255).astype(np.uint8)).save(path)
 
 
-@pytest.mark.parametrize(
-    ("write", "words", "follow"),
-    [
-        (lambda path: claimed_png(path, 170_000_000), "170000000x1 pixels .*; shrink it", lambda path: photo(path, 1)),
-        (lambda path: path.touch(), "the file is empty. Replace the file", lambda path: photo(path, 1)),
-        (lambda path: cut(photo(path, 1)), "cannot be decoded: .* leave it out", lambda path: path.unlink()),
-        (wide, "nearly black; save it with 8 bits per channel", save_with_8_bits),
-        (deep, "32 bits per pixel, .*; save it with 8 bits per channel", save_with_8_bits),
-    ],
-)
+@pytest.mark.parametrize(("write", "words", "follow"), [
+    (lambda path: claimed_png(path, 170_000_000), "170000000x1 pixels .*; shrink it", lambda path: photo(path, 1)),
+    (lambda path: path.touch(), "the file is empty. Replace the file", lambda path: photo(path, 1)),
+    (lambda path: cut(photo(path, 1)), "cannot be decoded: .* leave it out", lambda path: path.unlink()),
+    (wide, "nearly black; save it with 8 bits per channel", save_with_8_bits),
+    (deep, "32 bits per pixel, .*; save it with 8 bits per channel", save_with_8_bits),
+])  # fmt: skip
 def test_a_bad_photo_is_reported_and_its_remedy_works(tmp_path, data, write, words, follow):
     photo(tmp_path / "photos/good.png", 1)
     write(tmp_path / "photos/bad.png")

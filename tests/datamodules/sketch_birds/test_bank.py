@@ -29,8 +29,7 @@ def test_index_rule_shape_then_color():
 
 
 def test_points_are_named_and_ordered_as_in_cub():
-    assert ",".join(bank.POINT_NAMES) == CUB_PARTS
-    assert len(bank.POINT_GROUPS) == 12
+    assert (",".join(bank.POINT_NAMES), len(bank.POINT_GROUPS)) == (CUB_PARTS, 12)
     assert bank.POINT_GROUPS[bank.PART_TO_GROUP["foot"]] == "leg"
 
 

@@ -46,14 +46,11 @@ def test_same_seed_same_table_other_seed_other_table():
     assert (first != other).any()
 
 
-@pytest.mark.parametrize(
-    ("num_birds", "rule"),
-    [
-        (17, "classes differ in at least two parts"),  # binary codes of length 5 and distance 2 have 16 words
-        (3, "every allowed variant is used"),  # three birds leave one of two variants out more often than not
-        (5, "every class shares exactly two parts"),
-    ],
-)
+@pytest.mark.parametrize(("num_birds", "rule"), [
+    (17, "classes differ in at least two parts"),  # binary codes of length 5 and distance 2 have 16 words
+    (3, "every allowed variant is used"),  # three birds leave one of two variants out more often than not
+    (5, "every class shares exactly two parts"),
+])  # fmt: skip
 def test_error_names_the_rule_that_failed(num_birds, rule):
     variants = PRESETS["tiny"].variants if num_birds != 5 else [(0,), (0,), (0,), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4)]
     with pytest.raises(ValueError, match=re.escape(rule) + ".*failed in .* of 1000 attempts"):

@@ -6,15 +6,10 @@ import torch
 from protometry.datamodules.sketch_birds import SketchBirds
 
 
-@pytest.mark.parametrize(
-    ("preset", "birds", "side", "sizes"),
-    [
-        ("tiny", 8, 64, (256, 64, 64)),
-        ("small", 20, 128, (4000, 400, 400)),
-        ("default", 50, 128, (10_000, 500, 500)),
-        ("full", 50, 256, (50_000, 500, 500)),
-    ],
-)
+@pytest.mark.parametrize(("preset", "birds", "side", "sizes"), [
+    ("tiny", 8, 64, (256, 64, 64)), ("small", 20, 128, (4000, 400, 400)), ("default", 50, 128, (10_000, 500, 500)),
+    ("full", 50, 256, (50_000, 500, 500)),
+])  # fmt: skip
 def test_presets(preset, birds, side, sizes):
     module = SketchBirds(preset)
     assert module.num_classes == len(module.class_names) == birds
@@ -80,8 +75,7 @@ def test_class_weights():
 
 def test_attribute_task():
     module = SketchBirds("tiny", task="attributes")
-    assert module.num_classes == 20
-    assert module.class_names == module.tables.concept_names
+    assert (module.num_classes, module.class_names) == (20, module.tables.concept_names)
     assert module.class_weights.tolist() == [1.0] * 20
     assert module.tables.class_concepts_binary.shape == (8, 20)
     flags = module.capabilities("test")
@@ -89,14 +83,10 @@ def test_attribute_task():
     assert flags.missing("soft_targets") == "the attribute task has no soft targets"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "flag", "reason"),
-    [
-        ({"part_removal": 0.0}, "soft_targets", "`part_removal` is 0"),
-        ({}, "context", "`contexts` is 0"),
-        ({}, "multi_label", "one label per image"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "flag", "reason"), [
+    ({"part_removal": 0.0}, "soft_targets", "`part_removal` is 0"), ({}, "context", "`contexts` is 0"),
+    ({}, "multi_label", "one label per image"),
+])  # fmt: skip
 def test_flags_say_which_number_is_to_blame(arguments, flag, reason):
     assert SketchBirds("tiny", **arguments).capabilities("test").missing(flag) == reason
 
@@ -111,19 +101,16 @@ def test_contexts_shift_between_training_and_test():
     assert 4 <= hits <= 32  # 16 expected, sd 3.5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"test_context": "anti"}, "`contexts` to be at least 2 for anti contexts, but got 0"),
-        ({"num_birds": 2}, "`num_birds` to be at least 3, but got 2"),
-        ({"num_birds": 17}, "the rule 'classes differ in at least two parts' failed"),
-        ({"train_size": 7}, "`train_size` to be at least 8, but got 7"),
-        ({"test_size": 0}, "`test_size` to be at least 1, but got 0"),
-        ({"image_size": 8}, "`image_size` to be at least 16, but got 8"),
-        ({"part_removal": 1.5}, "`part_removal` to be in"),
-        ({"scene_seed": -1}, "`scene_seed` to be at least 0, but got -1"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "match"), [
+    ({"test_context": "anti"}, "`contexts` to be at least 2 for anti contexts, but got 0"),
+    ({"num_birds": 2}, "`num_birds` to be at least 3, but got 2"),
+    ({"num_birds": 17}, "the rule 'classes differ in at least two parts' failed"),
+    ({"train_size": 7}, "`train_size` to be at least 8, but got 7"),
+    ({"test_size": 0}, "`test_size` to be at least 1, but got 0"),
+    ({"image_size": 8}, "`image_size` to be at least 16, but got 8"),
+    ({"part_removal": 1.5}, "`part_removal` to be in"),
+    ({"scene_seed": -1}, "`scene_seed` to be at least 0, but got -1"),
+])  # fmt: skip
 def test_errors(arguments, match):
     with pytest.raises(ValueError, match=match):
         SketchBirds(**{"preset": "tiny", **arguments})

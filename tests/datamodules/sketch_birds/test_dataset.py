@@ -143,8 +143,7 @@ def test_implements_the_intervention_interface(large):
     assert isinstance(large, InterventionDataset)
     assert large.n_classes == len(large.classes) == 50
     assert list(large.parts) == list(large.classes[0]) == ["beak", "eye", "foot", "tail", "wing"]
-    assert large.present(0) == frozenset(large.parts)
-    assert large.target_set(7) == {7}
+    assert (large.present(0), large.target_set(7)) == (frozenset(large.parts), {7})
 
 
 def changed_outside(large, i, codes, **change):

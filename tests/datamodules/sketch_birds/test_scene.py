@@ -22,15 +22,10 @@ def test_same_arguments_same_scene_and_every_argument_matters():
     assert scenes(4)[0].matrix != scenes(4)[3].matrix
 
 
-@pytest.mark.parametrize(
-    ("knob", "fields"),
-    [
-        ({"part_removal": 1.0}, {"kept"}),
-        ({"contexts": 5, "context_correlation": 0.5}, {"context", "background"}),
-        ({"occluders": 1.0}, {"occluder"}),
-        ({"profile": 1.0}, {"profile"}),
-    ],
-)
+@pytest.mark.parametrize(("knob", "fields"), [
+    ({"part_removal": 1.0}, {"kept"}), ({"contexts": 5, "context_correlation": 0.5}, {"context", "background"}),
+    ({"occluders": 1.0}, {"occluder"}), ({"profile": 1.0}, {"profile"}),
+])  # fmt: skip
 def test_a_knob_changes_its_own_fields_only(knob, fields):
     changed = set()
     for plain, other in zip(scenes(30), scenes(30, **knob), strict=True):
@@ -85,10 +80,9 @@ def test_context_colors_differ_by_hue_and_the_default_is_fixed():
     assert hues == {0: {0}, 1: {1}, 2: {2}}  # red, green, blue dominate
 
 
-@pytest.mark.parametrize(
-    "knob",
-    [{"part_removal": 1.1}, {"occluders": -0.1}, {"profile": 2.0}, {"context_correlation": -1.0}, {"contexts": -1}],
-)
+@pytest.mark.parametrize("knob", [
+    {"part_removal": 1.1}, {"occluders": -0.1}, {"profile": 2.0}, {"context_correlation": -1.0}, {"contexts": -1},
+])  # fmt: skip
 def test_numbers_are_checked(knob):
     with pytest.raises(ValueError, match=f"Expected argument `{next(iter(knob))}` to be"):
         Knobs(**knob)
@@ -120,18 +114,15 @@ def test_edits_change_what_they_name():
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"drop": ["head"]}, "`drop` to name parts present.*'head'"),
-        ({"drop": ["tail"]}, "`drop` to name parts present.*'tail'"),
-        ({"swap": {"tail": 0}}, "`swap` to name parts present.*'tail'"),
-        ({"swap": {"beak": 4}}, "`swap` to be below 4 for beak, but got 4"),
-        ({"drop_background": [99]}, "`drop_background` to hold indices below .* but got 99"),
-        ({"drop_background": [-1]}, "`drop_background` to hold indices below .* but got -1"),
-        ({"background": (0, 0, 256)}, "`background` to be three values in 0..255"),
-    ],
-)
+@pytest.mark.parametrize(("change", "match"), [
+    ({"drop": ["head"]}, "`drop` to name parts present.*'head'"),
+    ({"drop": ["tail"]}, "`drop` to name parts present.*'tail'"),
+    ({"swap": {"tail": 0}}, "`swap` to name parts present.*'tail'"),
+    ({"swap": {"beak": 4}}, "`swap` to be below 4 for beak, but got 4"),
+    ({"drop_background": [99]}, "`drop_background` to hold indices below .* but got 99"),
+    ({"drop_background": [-1]}, "`drop_background` to hold indices below .* but got -1"),
+    ({"background": (0, 0, 256)}, "`background` to be three values in 0..255"),
+])  # fmt: skip
 def test_edit_errors(change, match):
     scene = replace(scenes(1)[0], kept=(True, True, True, False, True))
     with pytest.raises(ValueError, match=match):

@@ -49,14 +49,11 @@ class TestSteps:
         off = {"brightness": (1.0, 1.0), "contrast": (1.0, 1.0), "saturation": (1.0, 1.0), "hue": (0.0, 0.0), "p": 1.0}
         noise = {"mean_range": (0.0, 0.0), "per_channel": True, "noise_scale_factor": 1.0, "p": 1.0}
         expected = [
-            ("ColorJitter", off | {"brightness": (1.125, 1.125)}),
-            ("ColorJitter", off | {"contrast": (1.125, 1.125)}),
-            ("ColorJitter", off | {"saturation": (1.125, 1.125)}),
-            ("ColorJitter", off | {"hue": (0.05, 0.05)}),
-            ("GaussNoise", noise | {"std_range": (0.05, 0.05)}),
-            ("Blur", {"blur_limit": (3, 3), "p": 1.0}),
+            ("ColorJitter", off | {"brightness": (1.125, 1.125)}), ("ColorJitter", off | {"contrast": (1.125, 1.125)}),
+            ("ColorJitter", off | {"saturation": (1.125, 1.125)}), ("ColorJitter", off | {"hue": (0.05, 0.05)}),
+            ("GaussNoise", noise | {"std_range": (0.05, 0.05)}), ("Blur", {"blur_limit": (3, 3), "p": 1.0}),
             ("ImageCompression", {"compression_type": "jpeg", "quality_range": (90, 90), "p": 1.0}),
-        ]
+        ]  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             steps = colour_steps() + damage_steps("paper")
@@ -135,8 +132,7 @@ class TestView:
         image = torch.rand(3, 20, 30, generator=torch.Generator().manual_seed(0))
         before = image.clone()
         view = continuity_view(image, 1)
-        assert view.shape == image.shape
-        assert view.dtype == torch.float32
+        assert (view.shape, view.dtype) == (image.shape, torch.float32)
         assert view.is_contiguous()
         assert 0 <= view.min() < view.max() <= 1
         assert torch.equal(image, before)
@@ -160,16 +156,13 @@ class TestView:
         image = tensor(picture())
         assert torch.equal(continuity_view(image.mT.contiguous().mT, 1), continuity_view(image, 1))
 
-    @pytest.mark.parametrize(
-        ("arguments", "match"),
-        [
-            ({"variant": "strong"}, r"`variant` to be one of \['paper', 'quanproto', 'identity'\], but got 'strong'"),
-            ({"seed": -1}, "`seed` to be at least 0, but got -1"),
-            ({"image": torch.zeros(4, 8, 8)}, r"`image` to be of shape \(3, H, W\) .* got \(4, 8, 8\)"),
-            ({"image": torch.zeros(1, 3, 8, 8)}, r"`image` to be of shape \(3, H, W\)"),
-            ({"image": torch.zeros(3, 8, 8, dtype=torch.uint8)}, "dtype float32, but got .* torch.uint8"),
-        ],
-    )
+    @pytest.mark.parametrize(("arguments", "match"), [
+        ({"variant": "strong"}, r"`variant` to be one of \['paper', 'quanproto', 'identity'\], but got 'strong'"),
+        ({"seed": -1}, "`seed` to be at least 0, but got -1"),
+        ({"image": torch.zeros(4, 8, 8)}, r"`image` to be of shape \(3, H, W\) .* got \(4, 8, 8\)"),
+        ({"image": torch.zeros(1, 3, 8, 8)}, r"`image` to be of shape \(3, H, W\)"),
+        ({"image": torch.zeros(3, 8, 8, dtype=torch.uint8)}, "dtype float32, but got .* torch.uint8"),
+    ])  # fmt: skip
     def test_errors(self, arguments, match):
         with pytest.raises(ValueError, match=match):
             continuity_view(**{"image": torch.zeros(3, 8, 8), "sample_key": 1, **arguments})

@@ -65,8 +65,7 @@ class TestGeometry:
             photo = Photo(noise(), box=np.array([x0, 20, x1, 29], np.float32))
             return PhotoTransform((60, 60), geometry)(photo).box.tolist()
 
-        assert boxed(9, 15) == [0, 20, 0, 29]
-        assert boxed(74, 80) == [59, 20, 59, 29]
+        assert (boxed(9, 15), boxed(74, 80)) == ([0, 20, 0, 29], [59, 20, 59, 29])
         for x0, x1 in ((9, 14), (75, 80)):
             with pytest.raises(ValueError, match=f"{x0} 20 {x1} 29 to reach .* `geometry: stretch` or `crop: box`"):
                 boxed(x0, x1)
@@ -96,16 +95,14 @@ class TestGeometry:
             photo = Photo(np.zeros((height, width, 3), np.uint8), box=np.array([x0, y0, x1, y1], np.float32))
             box = PhotoTransform((32, 48))(photo).box
             # exact integer arithmetic: floor(x W'/W) and ceil((x + 1) W'/W) - 1
-            assert box[0] == int(x0) * 48 // int(width)
-            assert box[1] == int(y0) * 32 // int(height)
+            assert (box[0], box[1]) == (int(x0) * 48 // int(width), int(y0) * 32 // int(height))
             assert box[2] == -(-(int(x1) + 1) * 48 // int(width)) - 1
             assert box[3] == -(-(int(y1) + 1) * 32 // int(height)) - 1
 
     def test_points_outside_keep_their_row(self):
         points = np.array([[200, 5], [5, 5], [-3, 5]], np.float32)
         photo = PhotoTransform((60, 90))(Photo(noise(), points=points, visible=np.ones(3, bool)))
-        assert photo.visible.tolist() == [False, True, False]
-        assert photo.points.tolist() == [[0, 0], [5, 5], [0, 0]]
+        assert (photo.visible.tolist(), photo.points.tolist()) == ([False, True, False], [[0, 0], [5, 5], [0, 0]])
 
     def test_crop_without_box(self):
         with pytest.raises(ValueError, match="to have a box because `crop` is 'box'"):
@@ -307,8 +304,7 @@ class TestEffects:
 def test_boxes_become_inclusive_pixels_and_are_clipped():
     # x -0.5..10.2 in a frame 10 wide; y 3.9..5.0
     box = inclusive_boxes(np.array([[-0.5, 3.9, 10.2, 5.0]]))
-    assert box.tolist() == [[-1, 3, 10, 4]]
-    assert clipped_boxes(box[0], (8, 10)).tolist() == [0, 3, 9, 4]
+    assert (box.tolist(), clipped_boxes(box[0], (8, 10)).tolist()) == ([[-1, 3, 10, 4]], [0, 3, 9, 4])
 
 
 def test_transform_seed_is_the_same_everywhere():
