@@ -38,8 +38,7 @@ def test_the_file_holds_what_the_towers_say(tower, tmp_path, capsys):
     file = dict(np.load(tmp_path / "words.npz"))
     towers = open_clip.create_model("tiny-tower", pretrained=str(tmp_path / "tower.pt")).eval()
     data = tiny_birds(train_size=8)
-    assert file["concepts"].tolist() == ["a red wing", "a long tail"]
-    assert file["classes"].tolist() == data.class_names
+    assert (file["concepts"].tolist(), file["classes"].tolist()) == (["a red wing", "a long tail"], data.class_names)
     assert file["sample_ids"].tolist() == data.dataset("projection").sample_ids
     image = data.dataset("projection")[5]["image"]
     mean, std = (torch.tensor(x)[:, None, None] for x in (towers.visual.image_mean, towers.visual.image_std))

@@ -14,16 +14,11 @@ from protometry.scripts import evaluate
 NOTHING = {"metrics": {}, "timing": {"images": 2000}}  # was measured on so many images
 
 
-@pytest.mark.parametrize(
-    ("asked", "earlier", "same"),
-    [
-        (None, {"memory_budget": 0.68, "device": "cpu"}, True),
-        (None, {"memory_budget": 8.0, "device": "cuda"}, True),
-        (None, {"memory_budget": 8.0, "device": "cpu"}, False),
-        (4.0, {"memory_budget": 4.0, "device": "cuda"}, True),
-        (4.0, {"memory_budget": 8.0, "device": "cuda"}, False),
-    ],
-)
+@pytest.mark.parametrize(("asked", "earlier", "same"), [
+    (None, {"memory_budget": 0.68, "device": "cpu"}, True), (None, {"memory_budget": 8.0, "device": "cuda"}, True),
+    (None, {"memory_budget": 8.0, "device": "cpu"}, False), (4.0, {"memory_budget": 4.0, "device": "cuda"}, True),
+    (4.0, {"memory_budget": 8.0, "device": "cuda"}, False),
+])  # fmt: skip
 def test_the_default_budget_is_that_of_the_device(asked, earlier, same):
     engine = Interpretability(memory_budget=asked)
     trained = TrainedModel(Path("run/checkpoints/last.ckpt"))

@@ -1,7 +1,5 @@
 """Ways to get at the answers, at somebody else's place or data, or at pay without work; each was open once."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal
@@ -64,8 +62,7 @@ def test_a_failed_quiz_is_no_beginning_and_withdrawing_is_for_good(site):
     for page in ("quiz", "quiz_again"):
         site.post(site.form(**{f"{page}.0": "0", f"{page}.1": "0"}))
     assert "S1" in site.get("/p").text
-    assert site.who().status == "screened"
-    assert withdraw(site).status_code == 200
+    assert (site.who().status, withdraw(site).status_code) == ("screened", 200)
     for browser in (site.cookies, httpx.Cookies()):
         again = site.join(PERSON, cookies=browser)
         assert (again.status_code, "You have withdrawn" in again.text) == (403, True)

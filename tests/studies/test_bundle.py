@@ -1,7 +1,5 @@
 """Bundles: the same bytes from the same study, and one clear line for everything that could not be run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -20,8 +18,7 @@ from tests.studies.toy import TASKS, make_bundle
 @pytest.mark.parametrize("task", TASKS)
 def test_bundles_are_read_back_and_repeatable(tmp_path, task, form):
     first = make_bundle(tmp_path / "first", task, form)
-    assert load_bundle(tmp_path / "first") == first
-    assert make_bundle(tmp_path / "second", task, form).hash == first.hash
+    assert (load_bundle(tmp_path / "first"), make_bundle(tmp_path / "second", task, form).hash) == (first, first.hash)
     assert first.media() == {file.name for file in (tmp_path / "first/media").iterdir()}
     assert (tmp_path / "first/key.json").stat().st_mode & 0o777 == 0o600
 
@@ -95,34 +92,33 @@ def test_photos_alone_show_no_decision_to_agree_with(tmp_path):
 
 
 def test_changed_and_missing_files_are_refused(tmp_path):
-    make_bundle(tmp_path / "study")
-    picture = next((tmp_path / "study/media").iterdir())
+    def refused(message):
+        with pytest.raises(ValueError, match=message):
+            load_bundle(study)
+
+    study = make_bundle(tmp_path / "study").folder
+    picture = next((study / "media").iterdir())
     content = picture.read_bytes()
     picture.write_bytes(content + b"\0")
-    with pytest.raises(ValueError, match=f"media/{picture.name}: has been changed"):
-        load_bundle(tmp_path / "study")
+    refused(f"media/{picture.name}: has been changed")
     picture.unlink()
     (tmp_path / "elsewhere.png").write_bytes(content)
     picture.symlink_to(tmp_path / "elsewhere.png")
-    with pytest.raises(ValueError, match=f"media/{picture.name}: is missing"):
-        load_bundle(tmp_path / "study")
+    refused(f"media/{picture.name}: is missing")
     picture.unlink()
     picture.write_bytes(content)
-    (tmp_path / "study/consent.md").write_text(" \n", "utf-8")
-    with pytest.raises(ValueError, match=r"consent\.md: is empty"):
-        load_bundle(tmp_path / "study")
-    (tmp_path / "study/consent.md").write_bytes(b"\xe9")
-    with pytest.raises(ValueError, match=r"consent\.md is not UTF-8 text"):
-        load_bundle(tmp_path / "study")
-    (tmp_path / "study/key.json").write_text("{", "utf-8")
-    with pytest.raises(ValueError, match=r"key\.json is no JSON"):
-        load_bundle(tmp_path / "study")
-    shutil.rmtree(tmp_path / "study/media")
-    (tmp_path / "study/key.json").unlink()
-    with pytest.raises(ValueError, match=r"key\.json is missing"):
-        load_bundle(tmp_path / "study")
+    for file, text, reason in (
+        ("consent.md", b" \n", "is empty"),
+        ("consent.md", b"\xe9", "is not UTF-8 text"),
+        ("key.json", b"{", "is no JSON"),
+    ):
+        (study / file).write_bytes(text)
+        refused(rf"{file}:? {reason}")
+    shutil.rmtree(study / "media")
+    (study / "key.json").unlink()
+    refused(r"key\.json is missing")
     with pytest.raises(ValueError, match="is not empty"):
-        make_bundle(tmp_path / "study")
+        make_bundle(study)
 
 
 def test_a_study_that_cannot_be_run_leaves_no_folder(tmp_path):

@@ -1,11 +1,10 @@
 """Studies built from small untrained models: what is shown, what is known of it, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +30,7 @@ from tests.lightning_modules.registry import MODELS, tiny_birds
 from tests.tiny_runs import ROOT
 
 PLACES = Assignment(people=4, right=2, wrong=2)
+SIZES = {"LARGE": 112, "SMALL": 56}
 
 
 @pytest.fixture(scope="module")
@@ -40,41 +40,42 @@ def birds():
     return birds
 
 
+@cache
+def model_of(name):
+    torch.manual_seed(0)
+    return MODELS[name](num_classes=8, image_size=(32, 32)).eval()
+
+
+@cache
+def planted(model, data, split):
+    """Predictions that are right for every other image, and, by a tree, on a path of its own for every image."""
+    result = scan(model, data, split)
+    if isinstance(model, DecidesByTree):
+        scores = torch.rand(result.scores.shape, generator=torch.Generator().manual_seed(0)).double()
+        result = replace(result, scores=scores, logits=model.tree(scores.float(), "greedy").double())
+    return replace(result, labels=[((label + place % 2) % 8,) for place, label in enumerate(result.predicted)])
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch, birds):
-    """Builds a study of an untrained model, whose predictions are right for every other image."""
-
-    def planted(model, data, split):
-        result = scan(model, data, split)
-        if isinstance(model, DecidesByTree):  # every image on a path of its own
-            scores = torch.rand(result.scores.shape, generator=torch.Generator().manual_seed(0)).double()
-            result = replace(result, scores=scores, logits=model.tree(scores.float(), "greedy").double())
-        labels = [((label + place % 2) % 8,) for place, label in enumerate(result.predicted)]
-        return replace(result, labels=labels)
-
-    def plant(name):
-        torch.manual_seed(0)
-        model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
-        monkeypatch.setattr("protometry.studies.construction.method.load_model", lambda path, **_: model)
-        monkeypatch.setattr("protometry.studies.construction.method.load_datamodule", lambda path, **changes: birds)
-        monkeypatch.setattr("protometry.studies.construction.method.scan", planted)
-        (tmp_path / "last.ckpt").write_bytes(b"weights")
-        (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
-        return model
+    """Builds a study of an untrained model, with small pictures, which are quickly encoded."""
+    method = "protometry.studies.construction.method"
+    monkeypatch.setattr(f"{method}.load_datamodule", lambda path, **changes: birds)
+    monkeypatch.setattr(f"{method}.scan", planted)
+    for size, pixels in SIZES.items():
+        monkeypatch.setattr(f"protometry.studies.construction.drawing.{size}", pixels)
+    (tmp_path / "last.ckpt").write_bytes(b"weights")
+    (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
 
     def start(name, out="study", task="distinction", places=PLACES, items=2, catch_every=0, salt=None, **options):
-        model = plant(name)
+        monkeypatch.setattr(f"{method}.load_model", lambda path, **_: model_of(name))
         form = options.pop("form", {"ProtoPNet": "units", "ProtoTree": "tree"}.get(name, "heatmap"))
-        method = Method("main", tmp_path / "last.ckpt", form, **options)
+        arms = [Method("main", tmp_path / "last.ckpt", form, **options)]
         pages = Pages(output=task == "distinction" and form != "tree")
-        out, consent = tmp_path / out, tmp_path / "consent.txt"
-        bundle = build(
-            out, "birds", "Birds", [method], places, consent, task, items, 0, catch_every, pages=pages, salt=salt
-        )
-        start.model = model
-        return bundle, planted(model, birds, "test")
+        consent, more = tmp_path / "consent.txt", {"pages": pages, "salt": salt}
+        bundle = build(tmp_path / out, "birds", "Birds", arms, places, consent, task, items, 0, catch_every, **more)
+        return bundle, planted(model_of(name), birds, "test")
 
-    start.plant = plant
     return start
 
 
@@ -95,8 +96,7 @@ def test_key_and_options_are_those_of_the_model(run, birds, name):
         names = {option.id: option.label for option in item.options}
         ranked = [birds.class_names[label] for label in seen.logits[index].argsort(descending=True).tolist()]
         truth = birds.class_names[seen.labels[index][0]]
-        assert names[key.output] == ranked[0]
-        assert names[key.answer] == truth
+        assert (names[key.output], names[key.answer]) == (ranked[0], truth)
         assert key.right == (ranked[0] == truth)
         assert set(names.values()) == set(ranked[:4] if truth in ranked[:4] else [*ranked[:3], truth])
         assert [option.id for option in item.options] == sorted(names)  # no order of the model's
@@ -109,7 +109,7 @@ def test_key_and_options_are_those_of_the_model(run, birds, name):
     for picture in bundle.media():
         image = Image.open(io.BytesIO((bundle.folder / "media" / picture).read_bytes()))
         assert not {"exif", "xmp", "icc_profile", "comment"} & set(image.info)
-        assert max(image.size) in (448, 224)
+        assert max(image.size) in SIZES.values()
 
 
 @pytest.mark.parametrize("task", ["agreement", "distinction"])
@@ -120,7 +120,7 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
     for item in bundle.study.arms[0].items:
         key = bundle.key.items[item.id]
         index = seen.sample_ids.index(key.image)
-        steps, leaf = path(grow(run.model), seen.scores[index])
+        steps, leaf = path(grow(model_of("ProtoTree")), seen.scores[index])
         assert leaf.label == seen.predicted[index]
         rows = item.options[0].rows
         open_steps = 2 if task == "distinction" else 0
@@ -144,6 +144,7 @@ def test_a_tree_is_shown_as_the_path_the_model_took(run, tmp_path, birds, task):
 def test_a_region_is_what_its_box_holds(run, monkeypatch):
     """With colours that encode the position of a pixel, the crop begins and ends at the box that is drawn."""
     shown = iter(range(1000))
+    monkeypatch.setattr("protometry.studies.construction.drawing.SMALL", 224)  # 7 for each pixel of the image
 
     def planted(dataset, names):
         across = (torch.arange(32) + 0.5).div(32).expand(32, 32)
@@ -211,8 +212,7 @@ def test_evidence_is_that_of_the_model(run):
             assert shown["score"] == key.scores[row.id]
             assert shown["contribution"] == pytest.approx(shown["weight"] * shown["score"])
     origin = bundle.study.arms[0].origin
-    assert origin["model"] == "ProtoPNet"
-    assert origin["checkpoint"] == hashlib.sha256(b"weights").hexdigest()
+    assert (origin["model"], origin["checkpoint"]) == ("ProtoPNet", hashlib.sha256(b"weights").hexdigest())
     assert len(origin["data"]) == 64
 
 
@@ -227,10 +227,13 @@ def test_test_images_of_other_data_are_those_of_the_config(run, birds, tmp_path)
     for item in bundle.study.arms[0].items:
         assert other.class_names[of_class[bundle.key.items[item.id].image]] in birds.class_names
         (sample,) = samples_of(other.dataset("test"), [bundle.key.items[item.id].image])
-        assert media_name(*webp(fit(to_image(sample["image"]), 448))) == item.photo
+        assert media_name(*webp(fit(to_image(sample["image"]), SIZES["LARGE"]))) == item.photo
     (name,) = bundle.study.arms[0].items[0].options[0].examples
     training = birds.dataset("projection")
-    photos = {media_name(*webp(fit(to_image(one["image"]), 224))) for one in samples_of(training, training.sample_ids)}
+    photos = {
+        media_name(*webp(fit(to_image(one["image"]), SIZES["SMALL"])))
+        for one in samples_of(training, training.sample_ids)
+    }
     assert name in photos
 
 
@@ -292,8 +295,9 @@ def test_all_published_studies_are_plans(tmp_path):
 @pytest.mark.parametrize(
     ("model", "name"), [("ProtoPNet", "cub_protopnet_distinction"), ("ProtoTree", "cub_prototree_agreement_tree")]
 )
-def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, name):
-    run.plant(model)
+@pytest.mark.usefixtures("run")
+def test_a_published_study_is_built_and_answered(tmp_path, monkeypatch, capsys, model, name):
+    monkeypatch.setattr("protometry.studies.construction.method.load_model", lambda path, **_: model_of(model))
     files = ["--ckpt_path", str(tmp_path / "last.ckpt"), "--consent", str(tmp_path / "consent.txt")]
     assert main(["hive", "--name", name, *files, "--forms", "2", "--out", str(tmp_path / "out")]) == 0
     assert "in 2 forms for 10 people" in capsys.readouterr().out
@@ -302,22 +306,19 @@ def test_a_published_study_is_built_and_answered(run, tmp_path, capsys, model, n
     assert "one of cub_gradcam_agreement, " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("Classifier", {"items": 30}, r"24 right predictions on 48 images, but 31 are needed"),
-        ("BagNet", {"form": "units"}, "units of the model are its classes"),
-        ("ProtoTree", {"form": "units"}, "no weights for classes: for a tree, use the form tree"),
-        ("ProtoTree", {}, "cannot lead to the right class where .* give `assignment.wrong` as 0"),
-        ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
-        ("Classifier", {"form": "tree", "task": "agreement"}, "does not decide by a tree"),
-        ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
-        ("Classifier", {"form": "none", "task": "agreement"}, "shows nothing of the decision .*: give the arm `labels"),
-        ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
-        ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
-        ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("Classifier", {"items": 30}, r"24 right predictions on 48 images, but 31 are needed"),
+    ("BagNet", {"form": "units"}, "units of the model are its classes"),
+    ("ProtoTree", {"form": "units"}, "no weights for classes: for a tree, use the form tree"),
+    ("ProtoTree", {}, "cannot lead to the right class where .* give `assignment.wrong` as 0"),
+    ("ProtoTree", {"items": 25, "task": "agreement"}, "whose path leads to the predicted class, but 26 are needed"),
+    ("Classifier", {"form": "tree", "task": "agreement"}, "does not decide by a tree"),
+    ("Classifier", {"control": "shuffled"}, "control shuffled does not fit the form heatmap"),
+    ("Classifier", {"form": "none", "task": "agreement"}, "shows nothing of the decision .*: give the arm `labels"),
+    ("Classifier", {"clarity": True}, "the form heatmap has no rows"),
+    ("Classifier", {"examples": 4}, "`examples` is 0 to 3"),
+    ("Classifier", {"places": Assignment(4, 3, 2)}, "has 2 items with a right prediction"),
+])  # fmt: skip
 def test_what_cannot_be_built_is_refused(run, name, options, message):
     with pytest.raises(ValueError, match=message):
         run(name, **options)
@@ -332,30 +333,27 @@ def test_the_study_of_ten_birds_lacks_nothing_but_its_checkpoints(tmp_path, monk
 MISSING = Method("main", Path("none.ckpt"))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"quality": Quality(family=["main/study/agreement_totl"])}, "Did you mean 'main/study/agreement_total'"),
-        ({"quality": Quality(max_focus_losses=-1)}, "`quality.max_focus_losses` of the arguments to be at least 0"),
-        ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` .* to be at least 0, but got -1"),
-        ({"quality": Quality(margin=2)}, "`quality.margin` .* to be less than 1, but got 2"),
-        ({"assignment": replace(PLACES, people=0)}, "`assignment.people` .* to be at least 1, but got 0"),
-        ({"assignment": replace(PLACES, right=-1)}, "`assignment.right` .* to be at least 0, but got -1"),
-        ({"assignment": replace(PLACES, reserve_minutes=-1)}, "`assignment.reserve_minutes` .* to be at least 0"),
-        ({"assignment": replace(PLACES, arms=2)}, "a participant cannot see 2 of 1 arms"),
-        ({"assignment": replace(PLACES, by="forms"), "items": 3}, "`items`, 3, cannot be divided into forms of 2"),
-        ({"platform": Platform(wage=-1)}, "`platform.wage` .* to be at least 0, but got -1"),
-        ({"platform": Platform(minutes=0)}, "`platform.minutes` .* to be greater than 0, but got 0"),
-        ({"platform": Platform("prolific")}, "`platform.completed` and `platform.screened` with"),
-        ({"platform": Platform("prolific", completed="C"), "pages": Pages(quiz=False)}, "none.ckpt is not a file"),
-        ({"title": " "}, "`title` .* to match pattern"),
-        ({"id": "Birds of 2026"}, "`id` .* to match pattern .*, but got 'Birds of 2026'"),
-        ({"arms": []}, "`arms` .* to have at least 1 item"),
-        ({"arms": [MISSING, MISSING]}, "the id 'main' is used 2 times"),
-        ({"arms": [replace(MISSING, rows=0)]}, "`rows` at least 1"),
-        ({"items": -1}, "`items` to be at least 1, but got -1"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"quality": Quality(family=["main/study/agreement_totl"])}, "Did you mean 'main/study/agreement_total'"),
+    ({"quality": Quality(max_focus_losses=-1)}, "`quality.max_focus_losses` of the arguments to be at least 0"),
+    ({"quality": Quality(min_seconds=-1)}, "`quality.min_seconds` .* to be at least 0, but got -1"),
+    ({"quality": Quality(margin=2)}, "`quality.margin` .* to be less than 1, but got 2"),
+    ({"assignment": replace(PLACES, people=0)}, "`assignment.people` .* to be at least 1, but got 0"),
+    ({"assignment": replace(PLACES, right=-1)}, "`assignment.right` .* to be at least 0, but got -1"),
+    ({"assignment": replace(PLACES, reserve_minutes=-1)}, "`assignment.reserve_minutes` .* to be at least 0"),
+    ({"assignment": replace(PLACES, arms=2)}, "a participant cannot see 2 of 1 arms"),
+    ({"assignment": replace(PLACES, by="forms"), "items": 3}, "`items`, 3, cannot be divided into forms of 2"),
+    ({"platform": Platform(wage=-1)}, "`platform.wage` .* to be at least 0, but got -1"),
+    ({"platform": Platform(minutes=0)}, "`platform.minutes` .* to be greater than 0, but got 0"),
+    ({"platform": Platform("prolific")}, "`platform.completed` and `platform.screened` with"),
+    ({"platform": Platform("prolific", completed="C"), "pages": Pages(quiz=False)}, "none.ckpt is not a file"),
+    ({"title": " "}, "`title` .* to match pattern"),
+    ({"id": "Birds of 2026"}, "`id` .* to match pattern .*, but got 'Birds of 2026'"),
+    ({"arms": []}, "`arms` .* to have at least 1 item"),
+    ({"arms": [MISSING, MISSING]}, "the id 'main' is used 2 times"),
+    ({"arms": [replace(MISSING, rows=0)]}, "`rows` at least 1"),
+    ({"items": -1}, "`items` to be at least 1, but got -1"),
+])  # fmt: skip
 def test_what_no_study_has_is_refused_before_any_checkpoint_is_read(tmp_path, given, message):
     (tmp_path / "consent.txt").write_text("What happens here.", "utf-8")
     usual = {"id": "birds", "title": "Birds", "arms": [MISSING], "assignment": PLACES}

@@ -1,7 +1,5 @@
 """The page of an analysis: its sentences, and whether it shows the numbers of the summary."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The web application: the way through every page, and the list of abuses."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io
@@ -193,14 +191,12 @@ def test_no_page_gives_anything_away(tmp_path):
 
 def test_double_posts_reloads_and_late_posts(site):
     first = site.form(consent="agree")
-    assert site.post(first).status_code == 303
-    assert site.post(first).status_code == 303
+    assert (site.post(first).status_code, site.post(first).status_code) == (303, 303)
     other = site.post({**first, "consent": "decline"})
     assert other.status_code == 409
     assert "The first answers were kept" in other.text
     assert re.search(r'value="agree" checked', other.text)
-    assert site.stored() == [{"consent": "agree"}]
-    assert read_page(site.get("/p").text).hidden["step"] == "1"
+    assert (site.stored(), read_page(site.get("/p").text).hidden["step"]) == ([{"consent": "agree"}], "1")
     assert read_page(site.get("/p").text).hidden["step"] == "1"
     for step in ("5", "999", "-1", "x", ""):  # another step with the token of this one
         assert site.post({**site.form(), "step": step}).status_code == 403
@@ -216,8 +212,7 @@ def test_a_later_step_with_its_own_token_is_not_stored(site):
     from protometry.studies.server.forms import token_of
 
     token = token_of(site.store.secret, site.who().id, "3")
-    assert site.post({"step": "3", "token": token}).status_code == 409
-    assert site.stored() == []
+    assert (site.post({"step": "3", "token": token}).status_code, site.stored()) == (409, [])
 
 
 def test_wrong_fields_come_back_with_a_message(site):
@@ -241,23 +236,14 @@ def test_wrong_fields_come_back_with_a_message(site):
     assert site.who().step == step
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "stored"),
-    [
-        ({"tradeoff.low": "101"}, True, None),
-        ({"tradeoff.low": "1e2"}, True, None),
-        ({"tradeoff.low": "-5"}, True, None),
-        ({"tradeoff.low": "٩٠"}, True, None),
-        ({"tradeoff.low": "90", "tradeoff.low.none": "yes"}, True, None),
-        ({}, True, None),
-        ({"tradeoff.low": "90,5"}, False, 90.5),
-        ({"tradeoff.low": "90 %"}, False, 90.0),
-        ({"tradeoff.low": "%"}, True, None),
-        ({"tradeoff.low": "100"}, False, 100.0),
-        ({"tradeoff.low": "", "tradeoff.low.none": "yes"}, False, -1),
-        ({"tradeoff.low": "0", "reason": "x" * 2001}, True, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "error", "stored"), [
+    ({"tradeoff.low": "101"}, True, None), ({"tradeoff.low": "1e2"}, True, None), ({"tradeoff.low": "-5"}, True, None),
+    ({"tradeoff.low": "٩٠"}, True, None), ({"tradeoff.low": "90", "tradeoff.low.none": "yes"}, True, None),
+    ({}, True, None), ({"tradeoff.low": "90,5"}, False, 90.5), ({"tradeoff.low": "90 %"}, False, 90.0),
+    ({"tradeoff.low": "%"}, True, None), ({"tradeoff.low": "100"}, False, 100.0),
+    ({"tradeoff.low": "", "tradeoff.low.none": "yes"}, False, -1),
+    ({"tradeoff.low": "0", "reason": "x" * 2001}, True, None),
+])  # fmt: skip
 def test_demanded_accuracies(fields, error, stored):
     questions = page_questions(STUDY, "tradeoff", Arm("main", "heatmap", 80.0, [], []))
     sent = {"tradeoff.medium": "85", "tradeoff.high.none": "yes", **fields}
@@ -289,8 +275,7 @@ def test_bodies_that_are_no_forms(site):
         == 400
     )
     assert site.send("POST", "/p", json=form).status_code == 415
-    assert site.send("POST", "/p", files={"file": b"x"}).status_code == 415
-    assert site.stored() == []
+    assert (site.send("POST", "/p", files={"file": b"x"}).status_code, site.stored()) == (415, [])
 
 
 def test_only_the_own_browser_may_answer(site):
@@ -355,8 +340,7 @@ def test_texts_are_shown_as_texts(tmp_path):
         assert "<img src=x" not in page
         assert "&lt;img src=x onerror=alert(1)&gt;" in page
     site.answer_until("comments")
-    assert site.post(site.form(comments=nasty)).status_code == 303
-    assert site.stored()[-1]["comments"] == nasty
+    assert (site.post(site.form(comments=nasty)).status_code, site.stored()[-1]["comments"]) == (303, nasty)
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(site):
@@ -377,11 +361,9 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(site):
     response = site.post({**form, "helps": "9" * 9})
     assert (response.status_code, response.headers["retry-after"]) == (503, "5")
     assert re.search(r'value="agree" checked', response.text)
-    assert set(site.store.answers(site.who())) == {99}
-    assert len(site.store.answers(site.who())[99]) == before
+    assert (set(site.store.answers(site.who())), len(site.store.answers(site.who())[99])) == ({99}, before)
     connection.execute("PRAGMA max_page_count = 100000")
-    assert site.post(form).status_code == 303
-    assert site.store.answers(site.who())[0] == {"consent": "agree"}
+    assert (site.post(form).status_code, site.store.answers(site.who())[0]) == (303, {"consent": "agree"})
 
 
 def test_a_database_that_cannot_be_written(site):
@@ -390,8 +372,7 @@ def test_a_database_that_cannot_be_written(site):
     response = site.post(form)
     assert (response.status_code, response.headers["retry-after"]) == (503, "5")
     assert re.search(r'value="agree" checked', response.text)
-    assert site.send("GET", "/healthz").status_code == 503
-    assert site.stored() == []
+    assert (site.send("GET", "/healthz").status_code, site.stored()) == (503, [])
     site.store._connection.execute("PRAGMA query_only = OFF")
     assert site.post(form).status_code == 303
 
@@ -420,8 +401,7 @@ def test_a_study_that_was_changed_is_closed(site):
     os.utime(file, (1, 1))
     assert site.send("GET", "/withdrawn").status_code == 200  # touched, but the same
     file.write_text("Something else.", "utf-8")
-    assert site.send("GET", "/p").status_code == 503
-    assert site.send("GET", "/healthz").json()["study"] == "changed"
+    assert (site.send("GET", "/p").status_code, site.send("GET", "/healthz").json()["study"]) == (503, "changed")
     picture = site.bundle.folder / "media" / min(site.bundle.media())
     picture.write_bytes(b"other")
     assert site.send("GET", f"/media/{picture.name}").status_code == 503

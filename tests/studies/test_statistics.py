@@ -1,7 +1,5 @@
 """Published numbers of HIVE (Kim et al. 2022) through our functions, slow references and planted truths."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -38,24 +36,13 @@ TEXTBOOK = np.array(
 )
 
 
-@pytest.mark.parametrize(
-    ("mean", "sd", "chance", "t", "p"),
-    [
-        (53.6, 15.2, 50, 1.675, 0.1004),
-        (52.8, 19.9, 50, 0.995, 0.3247),
-        (71.2, 33.3, 25, 9.810, None),
-        (33.8, 15.9, 25, 3.914, None),
-        (26.4, 19.8, 25, 0.500, 0.619),
-        (32.0, 20.8, 25, 2.380, 0.0213),
-        (30.0, 24.1, 25, 1.467, 0.149),
-        (32.8, 24.3, 50, None, 7.6e-6),
-        (42.4, 28.7, 50, None, 0.067),
-        (46.4, 35.9, 50, None, 0.482),
-        (37.2, 34.4, 50, None, 0.0114),
-        (44.8, 31.6, 50, None, 0.250),
-        (35.6, 26.9, 50, None, 4.2e-4),
-    ],
-)
+@pytest.mark.parametrize(("mean", "sd", "chance", "t", "p"), [
+    (53.6, 15.2, 50, 1.675, 0.1004), (52.8, 19.9, 50, 0.995, 0.3247), (71.2, 33.3, 25, 9.810, None),
+    (33.8, 15.9, 25, 3.914, None), (26.4, 19.8, 25, 0.500, 0.619), (32.0, 20.8, 25, 2.380, 0.0213),
+    (30.0, 24.1, 25, 1.467, 0.149), (32.8, 24.3, 50, None, 7.6e-6), (42.4, 28.7, 50, None, 0.067),
+    (46.4, 35.9, 50, None, 0.482), (37.2, 34.4, 50, None, 0.0114), (44.8, 31.6, 50, None, 0.250),
+    (35.6, 26.9, 50, None, 4.2e-4),
+])  # fmt: skip
 def test_against_chance_as_published(mean, sd, chance, t, p):
     result = Summary(mean, sd, 50).against(chance).test()
     if t is not None:
@@ -73,17 +60,11 @@ def test_two_methods_as_published():
     assert hedges_g(gradcam, bagnet) == pytest.approx(0.832 * (1 - 3 / 391), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "model", "d_prime", "criterion", "over_belief"),
-    [
-        ("cub200", "Classifier", 0.149, -0.520, 67.2),
-        ("cub200", "BagNet", 0.502, -0.443, 57.6),
-        ("cub200", "ProtoPNet", 0.529, -0.355, 53.6),
-        ("cub200", "ProtoTree", 0.086, -0.370, 62.8),
-        ("imagenet", "Classifier", 0.417, -0.339, 55.2),
-        ("imagenet", "BagNet", 0.043, -0.391, 64.4),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "model", "d_prime", "criterion", "over_belief"), [
+    ("cub200", "Classifier", 0.149, -0.520, 67.2), ("cub200", "BagNet", 0.502, -0.443, 57.6),
+    ("cub200", "ProtoPNet", 0.529, -0.355, 53.6), ("cub200", "ProtoTree", 0.086, -0.370, 62.8),
+    ("imagenet", "Classifier", 0.417, -0.339, 55.2), ("imagenet", "BagNet", 0.043, -0.391, 64.4),
+])  # fmt: skip
 def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion, over_belief):
     rates = {
         record.base_key: record.value
@@ -105,16 +86,10 @@ def test_sensitivity_and_bias_of_table_1(dataset, model, d_prime, criterion, ove
     assert round(100 - 100 * rates["study/agreement_incorrect"], 1) == over_belief
 
 
-@pytest.mark.parametrize(
-    ("mean", "sd", "items", "expected"),
-    [
-        (0.712, 0.333, 5, 0.426),
-        (0.464, 0.359, 5, 0.398),
-        (0.545, 0.303, 4, 0.160),
-        (0.264, 0.198, 5, 0.002),
-        (0.338, 0.159, 10, 0.014),
-    ],
-)
+@pytest.mark.parametrize(("mean", "sd", "items", "expected"), [
+    (0.712, 0.333, 5, 0.426), (0.464, 0.359, 5, 0.398), (0.545, 0.303, 4, 0.160), (0.264, 0.198, 5, 0.002),
+    (0.338, 0.159, 10, 0.014),
+])  # fmt: skip
 def test_person_effects_as_published(mean, sd, items, expected):
     assert round(person_effect(Summary(mean, sd, 50), items), 3) == expected
 
@@ -134,8 +109,7 @@ def test_correlations_of_ten_rank_positions_as_published():
         (range(9, -1, -1), -1.0, 2e-4),
     ):
         result = spearman(ranks, np.array(order, dtype=float))
-        assert result[0] == pytest.approx(rho, abs=0.01)
-        assert result[1] == pytest.approx(p, abs=0.02 * (rho > -1))
+        assert (result[0], result[1]) == (pytest.approx(rho, abs=0.01), pytest.approx(p, abs=0.02 * (rho > -1)))
 
 
 def test_demands_of_the_trade_off_as_published():
@@ -151,8 +125,7 @@ def test_demands_of_the_trade_off_as_published():
             demands[record.base_key.split("_")[-1], record.dataset, record.model.split("[")[0]].append(record.value)
     for level, mean in of_level.items():
         values = [value for name, given in demands.items() if name[0] == level for value in given]
-        assert len(values) == 19
-        assert round(100 * np.mean(values), 1) == mean
+        assert (len(values), round(100 * np.mean(values), 1)) == (19, mean)
     collected = []
     for model, percent in accuracy.items():
         arm = Arm("main", "heatmap", percent, [], [])
@@ -333,8 +306,7 @@ def test_d_prime_of_a_planted_observer():
     assert low < 0.5 < high
     assert low < result.d_prime < high
     assert result.d_prime == pytest.approx(0.5, abs=0.09)  # two standard errors
-    assert result.criterion == pytest.approx(-0.3, abs=0.05)
-    assert detection(believed, right, people, images) == result
+    assert (result.criterion, detection(believed, right, people, images)) == (pytest.approx(-0.3, abs=0.05), result)
 
 
 def test_an_interval_lies_between_percentiles_of_what_is_finite():
@@ -349,8 +321,7 @@ def test_similarity_of_planted_raters():
     ratings = np.round(1 + 3 * scores[rows]) * (1 + people % 3) + people
     ratings[people == 5] = 3
     result = similarity_correlation(ratings, people, rows, scores, np.arange(20) // 4)
-    assert result.value == pytest.approx(spearman(np.round(1 + 3 * scores), scores)[0])
-    assert result.n == 20
+    assert (result.value, result.n) == (pytest.approx(spearman(np.round(1 + 3 * scores), scores)[0]), 20)
     assert result.interval[0] > 0.7
     upside_down = similarity_correlation(-ratings, people, rows, scores, np.arange(20) // 4)
     assert upside_down.value == pytest.approx(-result.value)

@@ -1,7 +1,5 @@
 """Assignment and storage: balanced, reserved, in one transaction, and never twice."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 import threading
@@ -81,8 +79,7 @@ def test_orders_of_an_even_number_of_arms_are_balanced_in_what_precedes(tmp_path
     bundle = make_bundle(tmp_path / "study", items=40, assignment={"arms": 4}, others=3)
     orders = [[arm.id for arm in order] for order in arm_orders(bundle.study)]
     pairs = Counter(pair for order in orders for pair in pairwise(order))
-    assert len(pairs) == 12
-    assert set(pairs.values()) == {1}
+    assert (len(pairs), set(pairs.values())) == (12, {1})
 
 
 def test_several_trees_are_warmed_up_for_once(tmp_path):
@@ -125,11 +122,9 @@ def test_a_page_is_stored_once(store):
     way = steps_of(store.bundle.study, who)
     agree = {"consent": "agree"}
     assert store.submit(who, way, 1, {"experience": 3}, {}) == "stale"  # not yet
-    assert store.submit(who, way, 0, agree, {}) == "stored"
-    assert store.submit(who, way, 0, agree, {}) == "same"
+    assert (store.submit(who, way, 0, agree, {}), store.submit(who, way, 0, agree, {})) == ("stored", "same")
     assert store.submit(who, way, 0, {"consent": "decline"}, {}) == "conflict"
-    assert store.answers(store.find(who.id)) == {0: agree}
-    assert store.find(who.id).step == 1
+    assert (store.answers(store.find(who.id)), store.find(who.id).step) == ({0: agree}, 1)
 
 
 def test_many_threads_answer_one_page_once(store):
@@ -154,8 +149,7 @@ def test_what_fails_stores_nothing(store, monkeypatch):
     )
     with pytest.raises(ZeroDivisionError):
         store.submit(who, way, 0, {"consent": "agree"}, {"late": 1})
-    assert store.answers(who) == {}
-    assert store.find(who.id).step == 0
+    assert (store.answers(who), store.find(who.id).step) == ({}, 0)
     assert store.submit(who, way, 0, {"consent": "agree"}, {}) == "stored"
 
 

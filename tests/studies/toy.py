@@ -1,7 +1,5 @@
 """Small studies of random pictures, of every task and form."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

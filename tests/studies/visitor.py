@@ -1,7 +1,5 @@
 """Simulated people in a browser without JavaScript, who send only what a page offers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -14,25 +14,15 @@ from tests.lightning_modules.registry import MODELS
 
 ENTRY = {"value": 0.5, "ci95": [0.4, 0.6], "n": 10, "skipped": 0, "unit": "fraction", "higher_is_better": True}
 PROTOCOL = {
-    "crop": "box",
-    "weights": "IMAGENET1K_V1",
-    "selection": "best",
-    "variant": "paper",
-    "view": "paper",
+    "crop": "box", "weights": "IMAGENET1K_V1", "selection": "best", "variant": "paper", "view": "paper",
     "signed_maps": False,
-}
+}  # fmt: skip
 
 TRAINING = {
-    "model": {"prototypes_per_class": 10, "backbone": None},
-    "phases": {"joint": {"epochs": 6}, "last": {"epochs": 3}},
-    "batch_size": 64,
-    "early_stopping": [],
-    "code": {"version": "0.1.0", "commit": None, "dirty": None},
-    "epochs": {"joint": 6, "last": 3},
-    "phase": "last",
-    "complete": True,
-    "projected": True,
-}
+    "model": {"prototypes_per_class": 10, "backbone": None}, "phases": {"joint": {"epochs": 6}, "last": {"epochs": 3}},
+    "batch_size": 64, "early_stopping": [], "code": {"version": "0.1.0", "commit": None, "dirty": None},
+    "epochs": {"joint": 6, "last": 3}, "phase": "last", "complete": True, "projected": True,
+}  # fmt: skip
 TIMING = {"seconds": 1.0, "images": 10, "images_per_second": 10.0, "ended": "2026-01-02T03:04:05+00:00"}
 PREDICTION = {"label": "jay", "prediction": "jay", "probability": 0.75, "correct": 1}
 CUT_SHORT = {"epochs": {"joint": 2}, "phase": "joint", "complete": False, "projected": False}

@@ -32,8 +32,7 @@ def test_the_parts_of_a_unit_are_drawn_again(photo, tmp_path):
     picture = to_image(torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(0)))
     photo.write_bytes(png(picture))
     view = view_of(tmp_path)
-    assert view.photo.tobytes() == BoxView(picture, BOX, 80, parts=PARTS).photo.tobytes()
-    assert view.parts == PARTS
+    assert (view.photo.tobytes(), view.parts) == (BoxView(picture, BOX, 80, parts=PARTS).photo.tobytes(), PARTS)
 
 
 def test_a_photo_that_is_huge_or_no_file_is_not_decoded(photo, tmp_path):

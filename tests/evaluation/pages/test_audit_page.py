@@ -18,17 +18,10 @@ def lifted(name, low, high, better):
     return {"higher_is_better": better, name: 0.4 - (low + high) / 2, **bounds}
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "better", "verdict"),
-    [
-        (-0.4, -0.1, False, "clear"),
-        (-0.4, -0.09, False, "unclear"),
-        (-0.1, 0.2, False, "unclear"),
-        (0.01, 0.2, False, "worse"),
-        (0.1, 0.4, True, "clear"),
-        (-0.4, -0.1, True, "worse"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "better", "verdict"), [
+    (-0.4, -0.1, False, "clear"), (-0.4, -0.09, False, "unclear"), (-0.1, 0.2, False, "unclear"),
+    (0.01, 0.2, False, "worse"), (0.1, 0.4, True, "clear"), (-0.4, -0.1, True, "worse"),
+])  # fmt: skip
 def test_a_control_is_beaten_by_all_of_the_interval(low, high, better, verdict):
     assert finding("sanity/deletion", **lifted("shifted", low, high, better)).verdict == verdict
 

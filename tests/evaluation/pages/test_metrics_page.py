@@ -43,20 +43,13 @@ def test_what_is_shown_of_a_metric():
     assert (nothing, size.question, size.value, size.better) == ("", "", "2.00 cells", "higher")
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "found"),
-    [
-        ({}, {}, True),
-        ({"protocol": {"top_k": 5, "interface": None}}, {"protocol": {"top_k": 5, "interface": "ssm"}}, True),
-        ({"protocol": {"top_k": 5}}, {"protocol": {"top_k": 4}}, False),
-        ({}, {"step": 3}, False),
-        ({}, {"split": "val"}, False),
-        ({}, {"limit": 5}, False),
-        ({}, {"explainer": "grad_cam"}, False),
-        ({"explainer": "random"}, {}, False),
-        ({"explainer": None}, {}, False),
-    ],
-)
+@pytest.mark.parametrize(("own", "other", "found"), [
+    ({}, {}, True),
+    ({"protocol": {"top_k": 5, "interface": None}}, {"protocol": {"top_k": 5, "interface": "ssm"}}, True),
+    ({"protocol": {"top_k": 5}}, {"protocol": {"top_k": 4}}, False), ({}, {"step": 3}, False),
+    ({}, {"split": "val"}, False), ({}, {"limit": 5}, False), ({}, {"explainer": "grad_cam"}, False),
+    ({"explainer": "random"}, {}, False), ({"explainer": None}, {}, False),
+])  # fmt: skip
 def test_the_control_is_another_evaluation_of_the_same_images(own, other, found, tmp_path):
     folder = write_run(tmp_path / "run", {"continuity/psc": 0.25}, **({"explainer": "prp"} | own))
     random = content({"continuity/psc": 0.5}, **({"explainer": "random"} | other))

@@ -151,10 +151,9 @@ def test_who_abstains_is_ahead_by_nothing(tmp_path):
     assert "ahead by" not in errors
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("notes.txt", "mine"), ("manifest.json", "[]"), ("manifest.json", '{"files": {"../notes.html": {}}}')],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("notes.txt", "mine"), ("manifest.json", "[]"), ("manifest.json", '{"files": {"../notes.html": {}}}'),
+])  # fmt: skip
 def test_a_foreign_folder_is_left_alone(birds, tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(FileExistsError, match="to be free or to hold an earlier report"):
@@ -233,8 +232,7 @@ def test_units_are_shown_by_what_they_decide(birds):
     scores[0, :3], logits[:, 0] = torch.tensor([2.0, 4.0, 8.0]), 1  # both images are taken for the first class
     # weights of 1 for the two prototypes of a class and -1/2 for others, mean -5/16: 21/16 and -3/16 above it
     result = decided(explained, Scan(["a", "b"], [(0,), (0,)], logits, scores))
-    assert result[:4].tolist() == [21 / 16, 42 / 16, 12 / 16, 0]
-    assert choose_units(result, 16) == [1, 0, 2]
+    assert (result[:4].tolist(), choose_units(result, 16)) == ([21 / 16, 42 / 16, 12 / 16, 0], [1, 0, 2])
     assert choose_units(result, 2) == [1, 0]
 
 

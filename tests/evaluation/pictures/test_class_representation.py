@@ -67,5 +67,4 @@ def test_pictures_of_many_features_and_of_what_was_measured():
     assert matrix.width == NAME_WIDTH + CELL + GAP  # unit 1 is not active
     named = replace(units, concepts=torch.tensor([0, 1, -1]))
     assert pictures(KEYS[:1], named)["class_features"].height > matrix.height + 40
-    assert pictures(["general/accuracy"], units) == {}
-    assert pictures(KEYS, replace(units, weight=0 * WEIGHT)) == {}
+    assert (pictures(["general/accuracy"], units), pictures(KEYS, replace(units, weight=0 * WEIGHT))) == ({}, {})

@@ -58,14 +58,11 @@ def test_the_command_writes_a_file_and_keeps_another(runs, tmp_path, capsys):
     assert not (tmp_path / "f-2.pdf").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--output", "f.docx", "--metric", ACC], "`output` to end in .png, .pdf, .svg, but got f.docx"),
-        (["--output", "f.png"], "`metric` to name metrics, or `published` a table, but got neither"),
-        (["--output", "f.png", "--metric", "general/f2"], "got 'general/f2'. Did you mean 'general/f1'"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--output", "f.docx", "--metric", ACC], "`output` to end in .png, .pdf, .svg, but got f.docx"),
+    (["--output", "f.png"], "`metric` to name metrics, or `published` a table, but got neither"),
+    (["--output", "f.png", "--metric", "general/f2"], "got 'general/f2'. Did you mean 'general/f1'"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_refused(runs, more, message):
     with pytest.raises(ValueError, match=message):
         evaluate.main(["figure", *map(str, runs), *more])

@@ -92,8 +92,7 @@ def test_what_is_read(model):
     assert first.drops.tolist() == pytest.approx([-1, 2])  # brightness 0.2 each
     assert second.drops.tolist() == pytest.approx([0, 0.4])  # the beak is not there
     explained = first.explained["planted"]
-    assert explained.importance.tolist() == [4, 12]
-    assert explained.single_deletion == 1
+    assert (explained.importance.tolist(), explained.single_deletion) == ([4, 12], 1)
     assert third.explained["planted"].importance.tolist() == [-4, -12]  # of its own class
 
 

@@ -71,16 +71,13 @@ def test_every_code_is_explained_and_no_code_is_left_in_a_remark():
 
 
 # -- landmarks, read off the paper's tables ---------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("dataset", "model", "key", "value", "std"),
-    [
-        ("cub200", "ProtoPNet[backbone=resnet50,init=imagenet,input=crop]", "general/accuracy", 0.7018, 0.0132),
-        ("cub200", "PIPNet[backbone=resnet50,init=imagenet,input=crop]", "completeness/vlc", 0.4347, 0.0045),
-        ("nico", "ProtoPool[backbone=resnet50,init=imagenet,input=full]", "continuity/crc", 0.36, 0.06),
-        ("awa2", "ProtoPNet[backbone=resnet50,init=imagenet,input=full,pruned=yes]", "compactness/npr", 1.05, 0.13),
-        ("cars196", "ProtoPool[backbone=resnet50,init=imagenet,input=crop]", "contrastivity/palc", 0.4094, 0.2170),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "model", "key", "value", "std"), [
+    ("cub200", "ProtoPNet[backbone=resnet50,init=imagenet,input=crop]", "general/accuracy", 0.7018, 0.0132),
+    ("cub200", "PIPNet[backbone=resnet50,init=imagenet,input=crop]", "completeness/vlc", 0.4347, 0.0045),
+    ("nico", "ProtoPool[backbone=resnet50,init=imagenet,input=full]", "continuity/crc", 0.36, 0.06),
+    ("awa2", "ProtoPNet[backbone=resnet50,init=imagenet,input=full,pruned=yes]", "compactness/npr", 1.05, 0.13),
+    ("cars196", "ProtoPool[backbone=resnet50,init=imagenet,input=crop]", "contrastivity/palc", 0.4094, 0.2170),
+])  # fmt: skip
 def test_landmarks(dataset, model, key, value, std):
     (result,) = [r for r in published("quanproto") if (r.dataset, r.model, r.base_key) == (dataset, model, key)]
     assert (result.value, result.std, result.n_runs, result.verified) == (value, std, 4, True)

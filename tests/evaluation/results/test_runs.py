@@ -25,8 +25,7 @@ def changed(key, value):
 @pytest.mark.parametrize("below", ["", "evaluation", "evaluation/metrics.json"])
 def test_a_run_has_three_names(run, below):
     (result,) = collect([run / below])
-    assert result.path == run / "evaluation" / "metrics.json"
-    assert result.run == run
+    assert (result.path, result.run) == (run / "evaluation" / "metrics.json", run)
     assert (result.model, result.dataset, result.fold, result.explainer) == ("ProtoPNet", "cub200", 0, "prp")
     actual = result.metrics["general/f1"]
     assert (actual.value, actual.low, actual.high, actual.unit) == (0.25, 0.2, 0.3, "fraction")
@@ -52,25 +51,18 @@ RANDOM, GRAD_CAM = {"asked_explainer": "random()"}, {"asked_explainer": "grad_ca
 OTHER = {"config": "other.yaml", "classes": 3, "matched": 2}
 
 
-@pytest.mark.parametrize(
-    ("first", "later", "stands"),
-    [
-        ({}, {"step": 9}, "later"),
-        ({}, {"seed": 1}, "later"),
-        ({"checkpoint": LAST}, {"checkpoint": LAST, "step": 9}, "later"),
-        ({}, {"checkpoint": LAST, "step": 9}, "first"),  # training chose the best
-        ({}, {"step": 9, "protocol": RANDOM}, "first"),  # explained as the model asks
-        ({"protocol": RANDOM}, {"checkpoint": LAST}, "first"),
-        ({"protocol": GRAD_CAM}, {"step": 9, "protocol": RANDOM}, "first"),  # asked for in the config of the run
-        ({"protocol": GRAD_CAM}, {"step": 9, "protocol": GRAD_CAM}, "later"),
-        ({"limit": 8}, {"checkpoint": LAST}, "later"),
-        ({}, {"step": 9, "limit": 8}, "first"),
-        ({}, {"step": 9, "split": "val"}, "first"),
-        ({}, {"step": 9, "other_data": OTHER}, "first"),
-        ({"limit": 8}, {"other_data": OTHER}, "first"),
-        ({"timing": ENDED}, {"timing": ENDED | {"ended": "2026-01-02T03:04:04+00:00"}}, "first"),
-    ],
-)
+@pytest.mark.parametrize(("first", "later", "stands"), [
+    ({}, {"step": 9}, "later"), ({}, {"seed": 1}, "later"),
+    ({"checkpoint": LAST}, {"checkpoint": LAST, "step": 9}, "later"),
+    ({}, {"checkpoint": LAST, "step": 9}, "first"),  # training chose the best
+    ({}, {"step": 9, "protocol": RANDOM}, "first"),  # explained as the model asks
+    ({"protocol": RANDOM}, {"checkpoint": LAST}, "first"),
+    ({"protocol": GRAD_CAM}, {"step": 9, "protocol": RANDOM}, "first"),  # asked for in the config of the run
+    ({"protocol": GRAD_CAM}, {"step": 9, "protocol": GRAD_CAM}, "later"), ({"limit": 8}, {"checkpoint": LAST}, "later"),
+    ({}, {"step": 9, "limit": 8}, "first"), ({}, {"step": 9, "split": "val"}, "first"),
+    ({}, {"step": 9, "other_data": OTHER}, "first"), ({"limit": 8}, {"other_data": OTHER}, "first"),
+    ({"timing": ENDED}, {"timing": ENDED | {"ended": "2026-01-02T03:04:04+00:00"}}, "first"),
+])  # fmt: skip
 def test_a_run_stands_for_its_newest_whole_evaluation_of_the_chosen_checkpoint(tmp_path, first, later, stands):
     folders = {"first": tmp_path / "evaluation", "later": tmp_path / "evaluation" / "later"}
     for seconds, (name, changes) in enumerate({"first": first, "later": later}.items()):
@@ -95,36 +87,23 @@ def test_a_source_says_what_was_read(run):
 
 def test_the_run_of_a_further_evaluation_and_of_a_file_elsewhere(run, tmp_path):
     write_metrics(content({"general/f1": 0.5}, split="val"), run / "evaluation" / "last-step4-val")
-    assert read(run / "evaluation" / "last-step4-val").run == run
-    assert read(run).split == "test"
+    assert (read(run / "evaluation" / "last-step4-val").run, read(run).split) == (run, "test")
     (tmp_path / "mine.json").write_text(json.dumps(content({})))
     assert read(tmp_path / "mine.json").run == tmp_path
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        ({"fold": 3}, True),
-        ({"seed": 3}, True),
-        ({"suite": ["general"]}, True),
-        ({"checkpoint": "checkpoints/last.ckpt"}, True),
-        ({"protocol": {"signed_maps": True}}, True),
-        ({"protocol": {"images_per_forward": 7, "device": "cuda", "memory_budget": 8.0}}, True),
-        ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
-        ({"protocol": {"decision_threshold": 0.25}}, True),  # fitted, to other validation images in every fold
-        ({"training": {"batch_size": 32}}, False),
-        ({"fold": None}, False),
-        ({"split": "val"}, False),
-        ({"limit": 5}, False),
-        ({"dataset": "cars196"}, False),
-        ({"model": "PIPNet"}, False),
-        ({"explainer": "upsample"}, False),
-        ({"protocol": {"variant": "quanproto"}}, False),
-        ({"protocol": {"crop": "none"}}, False),
-        ({"protocol": {"something_new": 1}}, False),
-    ],
-)
+@pytest.mark.parametrize(("change", "same"), [
+    ({"fold": 3}, True), ({"seed": 3}, True), ({"suite": ["general"]}, True),
+    ({"checkpoint": "checkpoints/last.ckpt"}, True), ({"protocol": {"signed_maps": True}}, True),
+    ({"protocol": {"images_per_forward": 7, "device": "cuda", "memory_budget": 8.0}}, True),
+    ({"protocol": {"codecs": {"opencv": "5.0.0"}}}, True),
+    ({"protocol": {"decision_threshold": 0.25}}, True),  # fitted, to other validation images in every fold
+    ({"training": {"batch_size": 32}}, False), ({"fold": None}, False), ({"split": "val"}, False),
+    ({"limit": 5}, False), ({"dataset": "cars196"}, False), ({"model": "PIPNet"}, False),
+    ({"explainer": "upsample"}, False), ({"protocol": {"variant": "quanproto"}}, False),
+    ({"protocol": {"crop": "none"}}, False), ({"protocol": {"something_new": 1}}, False),
+])  # fmt: skip
 def test_what_decides_comparability(tmp_path, change, same):
     first = write_run(tmp_path / "a", {"general/f1": 0.5})
     second = write_run(tmp_path / "b", {"general/f1": 0.5}, **change)
@@ -135,17 +114,14 @@ def test_what_decides_comparability(tmp_path, change, same):
 AT_WORK = "process 7 on host is at work in .*{}, or was stopped there"
 
 
-@pytest.mark.parametrize(
-    ("named", "file", "reason"),
-    [
-        ("none", "notes.txt", "there is no such file or folder"),
-        ("empty", "empty/notes.txt", "there is none. Run `python evaluate.py run --ckpt_path"),
-        ("a", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
-        ("a/evaluation", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
-        ("a", "a/evaluation/x/.lock", AT_WORK.format("a/evaluation/x")),
-        ("a", "a/evaluation/x/metrics.json", "it was evaluated on other data only. .* evaluation: .*evaluation/x"),
-    ],
-)
+@pytest.mark.parametrize(("named", "file", "reason"), [
+    ("none", "notes.txt", "there is no such file or folder"),
+    ("empty", "empty/notes.txt", "there is none. Run `python evaluate.py run --ckpt_path"),
+    ("a", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
+    ("a/evaluation", "a/evaluation/.lock", AT_WORK.format("a/evaluation")),
+    ("a", "a/evaluation/x/.lock", AT_WORK.format("a/evaluation/x")),
+    ("a", "a/evaluation/x/metrics.json", "it was evaluated on other data only. .* evaluation: .*evaluation/x"),
+])  # fmt: skip
 def test_nothing_there(tmp_path, named, file, reason):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(json.dumps(content({}, other_data=OTHER)) if "json" in file else "process 7 on host")
@@ -160,30 +136,26 @@ def test_no_run_and_the_same_evaluation_twice(run):
         collect([run, run / "evaluation"])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace("0.25", "NaN"), "to hold strict JSON, but NaN is not JSON"),
-        (lambda text: text.replace("0.25", "Infinity"), "to hold strict JSON, but Infinity is not JSON"),
-        (lambda text: '{"seed": 1,' + text.lstrip()[1:], "to hold strict JSON, but the key 'seed' appears twice"),
-        (lambda text: text[:-5], "to hold strict JSON, but"),
-        (lambda text: "", "to hold strict JSON, but"),
-        (lambda text: "[" * 100_000, "to hold strict JSON, but maximum recursion depth exceeded"),
-        (lambda text: "[1]", "input should be a valid dictionary"),
-        (changed("schema", 2), "`schema`: input should be less than or equal to 1, got 2"),
-        (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks `skipped`"),
-        (lambda text: text.replace("0.25", "1e999"), "`metrics.general/f1.value`: input should be a finite number"),
-        (lambda text: text.replace('"ci95"', '"ci"'), "it lacks `metrics.general/f1.ci95`"),
-        (lambda text: text.replace("      0.2,\n", ""), "`metrics.general/f1.ci95`: list should have at least 2 items"),
-        (changed("metrics", {"general/f1": entry(5.0)}), "`general/f1` is 5.0, outside its range from -1e-09 to 1"),
-        (changed("metrics", {"a/b": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}), "a/b, lift.value`"),
-        (lambda text: text.replace('"training": {', '"trained": {'), "it lacks `training`"),
-        (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
-        (changed("metrics", {"general/f1": entry(0.5, 0.9, 0.1)}), "`ci95` begins at 0.9, above its end at 0.1"),
-        (changed("split", None), "`split`: input should be 'test' or 'val', got None"),
-        (changed("training", {"complete": False}), "which is not complete, lacks epochs, phase, phases, projected"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda text: text.replace("0.25", "NaN"), "to hold strict JSON, but NaN is not JSON"),
+    (lambda text: text.replace("0.25", "Infinity"), "to hold strict JSON, but Infinity is not JSON"),
+    (lambda text: '{"seed": 1,' + text.lstrip()[1:], "to hold strict JSON, but the key 'seed' appears twice"),
+    (lambda text: text[:-5], "to hold strict JSON, but"), (lambda text: "", "to hold strict JSON, but"),
+    (lambda text: "[" * 100_000, "to hold strict JSON, but maximum recursion depth exceeded"),
+    (lambda text: "[1]", "input should be a valid dictionary"),
+    (changed("schema", 2), "`schema`: input should be less than or equal to 1, got 2"),
+    (lambda text: text.replace('"skipped": {\n    "comp', '"skip": {\n    "comp'), "but it lacks `skipped`"),
+    (lambda text: text.replace("0.25", "1e999"), "`metrics.general/f1.value`: input should be a finite number"),
+    (lambda text: text.replace('"ci95"', '"ci"'), "it lacks `metrics.general/f1.ci95`"),
+    (lambda text: text.replace("      0.2,\n", ""), "`metrics.general/f1.ci95`: list should have at least 2 items"),
+    (changed("metrics", {"general/f1": entry(5.0)}), "`general/f1` is 5.0, outside its range from -1e-09 to 1"),
+    (changed("metrics", {"a/b": entry(0.5) | {"lift": "x", "lift_low": 0, "lift_high": 0}}), "a/b, lift.value`"),
+    (lambda text: text.replace('"training": {', '"trained": {'), "it lacks `training`"),
+    (changed("metrics", []), "`metrics`: input should be a valid dictionary"),
+    (changed("metrics", {"general/f1": entry(0.5, 0.9, 0.1)}), "`ci95` begins at 0.9, above its end at 0.1"),
+    (changed("split", None), "`split`: input should be 'test' or 'val', got None"),
+    (changed("training", {"complete": False}), "which is not complete, lacks epochs, phase, phases, projected"),
+])  # fmt: skip
 def test_a_wrong_file_is_named(run, change, message):
     path = rewrite(run, change)
     with pytest.raises(ValueError, match=f"Expected {path} .*{message}"):

@@ -5,22 +5,12 @@ import pytest
 from protometry.evaluation.tables.markdown import interval, lines, number
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (0.0, "fraction", "0.00"),
-        (0.00003, "fraction", "0.003"),  # small is not zero
-        (0.0047, "fraction", "0.47"),
-        (1.0, "fraction", "100.00"),
-        (-0.02, "", "-0.02"),
-        (0.00433, "fraction", "0.43"),
-        (0.99999, "", "1.00"),
-        (0.123456, "", "0.1235"),
-        (1348.02, "count", "1348.02"),
-        (float("nan"), "fraction", "undefined"),
-        (None, "count", "undefined"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "text"), [
+    (0.0, "fraction", "0.00"), (0.00003, "fraction", "0.003"),  # small is not zero
+    (0.0047, "fraction", "0.47"), (1.0, "fraction", "100.00"), (-0.02, "", "-0.02"), (0.00433, "fraction", "0.43"),
+    (0.99999, "", "1.00"), (0.123456, "", "0.1235"), (1348.02, "count", "1348.02"),
+    (float("nan"), "fraction", "undefined"), (None, "count", "undefined"),
+])  # fmt: skip
 def test_number(value, unit, text):
     assert number(value, unit) == text
 

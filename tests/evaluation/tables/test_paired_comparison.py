@@ -46,8 +46,7 @@ def test_identical_runs(compared):
     (first, second), ids = table_of(data, data)
     for row in paired(first, second, ids, 500):
         assert (row.difference, row.p_value, row.corrected) == (0, 1, 1)
-        assert row.first == row.second
-        assert row.pairs == 40
+        assert (row.first, row.pairs) == (row.second, 40)
     row = parsed(compared(data, data))[ACCURACY]
     assert (row["B - A"], row["95 %"], row["p"], row["p (Holm)"], row["n"]) == ("0.00", "undefined", "1", "1", "40")
 
@@ -149,16 +148,13 @@ def test_metrics_of_one_run_only_are_named(tmp_path, capsys):
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("name", "changes", "found"),
-    [
-        ("split", {"split": "val"}, "split test and val"),
-        ("variant", {"protocol": {"variant": "quanproto"}}, "variant paper and quanproto"),
-        ("explainer", {"explainer": "upsample"}, "explainer prp and upsample"),
-        ("dataset", {"dataset": "nico"}, "dataset cub200 and nico"),
-        ("view", {"protocol": {"view": "identity"}}, "view paper and identity"),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes", "found"), [
+    ("split", {"split": "val"}, "split test and val"),
+    ("variant", {"protocol": {"variant": "quanproto"}}, "variant paper and quanproto"),
+    ("explainer", {"explainer": "upsample"}, "explainer prp and upsample"),
+    ("dataset", {"dataset": "nico"}, "dataset cub200 and nico"),
+    ("view", {"protocol": {"view": "identity"}}, "view paper and identity"),
+])  # fmt: skip
 def test_what_must_agree(compared, name, changes, found):
     with pytest.raises(ValueError, match=rf"agree in {name}, but got {found}\. .*pass `--across\+={name}`"):
         compared(values(), values(), changes)

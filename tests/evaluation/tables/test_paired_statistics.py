@@ -21,8 +21,7 @@ def column(values):
 def test_intervals_against_scipy():
     actual = difference_interval(np.stack([SMALL, SMALL + 5], axis=1), confidence=0.9)
     expected = ttest_1samp(SMALL, 0).confidence_interval(0.9)
-    assert actual[:, 0] == pytest.approx(list(expected))
-    assert actual[:, 1] == pytest.approx(actual[:, 0] + 5)
+    assert (actual[:, 0], actual[:, 1]) == (pytest.approx(list(expected)), pytest.approx(actual[:, 0] + 5))
     # 30 of 40 pairs agree: one more pair in each direction
     rare = column([2] * 8 + [-2] * 2 + [0] * 30)
     expected = ttest_1samp(np.append(rare, [2, -2]), 0).confidence_interval()
@@ -54,8 +53,7 @@ def test_right_and_wrong_predictions_give_the_exact_sign_test(wins, losses, ties
 
 
 def test_no_difference_and_the_clearest_one():
-    assert sign_flip_test(np.zeros((9, 1)))[0] == 1
-    assert sign_flip_test(np.full((60, 1), 0.1), draws=999)[0] == 1 / 1000
+    assert (sign_flip_test(np.zeros((9, 1)))[0], sign_flip_test(np.full((60, 1), 0.1), draws=999)[0]) == (1, 1 / 1000)
     assert sign_flip_test(column([0.3])).tolist() == [1]
     assert np.isnan(sign_flip_test(np.ones((0, 1)))[0])
 
@@ -91,15 +89,11 @@ def test_only_finite_matrices(statistic, wrong):
 
 
 # -- Holm -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("p_values", "adjusted"),
-    [
-        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4·0.005, 3·0.01, 2·0.03, then not below 0.06
-        ([0.5, 0.9], [1.0, 1.0]),
-        ([0.02, 0.02], [0.04, 0.04]),
-        ([0.03, math.nan, 0.01], [0.03, math.nan, 0.02]),  # two tests, not three
-        ([], []),
-    ],
-)
+@pytest.mark.parametrize(("p_values", "adjusted"), [
+    ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4·0.005, 3·0.01, 2·0.03, then not below 0.06
+    ([0.5, 0.9], [1.0, 1.0]), ([0.02, 0.02], [0.04, 0.04]),
+    ([0.03, math.nan, 0.01], [0.03, math.nan, 0.02]),  # two tests, not three
+    ([], []),
+])  # fmt: skip
 def test_holm(p_values, adjusted):
     assert holm(np.array(p_values, dtype=np.float64)) == pytest.approx(adjusted, nan_ok=True)

@@ -31,8 +31,7 @@ def test_records_have_a_number_each_at_full_precision(results):
     result = {(record["name"], record["metric"]): record for record in records(results)}
     f1, npr, vlc, bag = (result[key] for key in (("a/=*", F1), ("a/=*", NPR), ("a/=*", VLC), ("b_50%&", F1)))
     # folds 1/2 and 4/5: mean 13/20, deviation 3/10 / √2; seeds of the first: ±1/6, one degree of freedom
-    assert f1["mean"] == pytest.approx(0.65, abs=1e-15)
-    assert f1["sd"] == pytest.approx(0.3 / 2**0.5, abs=1e-15)
+    assert (f1["mean"], f1["sd"]) == (pytest.approx(0.65, abs=1e-15), pytest.approx(0.3 / 2**0.5, abs=1e-15))
     assert f1["sd_within_folds"] == pytest.approx(2**0.5 / 6, abs=1e-15)
     assert [f1[name] for name in ("unit", "sd_over", "n", "n_folds", "low")] == ["fraction", "folds", 3, 2, None]
     assert [npr[name] for name in ("mean", "sd", "sd_within_folds", "n", "low", "high")] == [0.8, None, None, 1, 0, 2]
@@ -50,12 +49,10 @@ def test_csv_and_json_hold_the_records(results):
     assert json.loads(text_of(results, "json", "quanproto")) == result
     rows = list(csv.DictReader(io.StringIO(text_of(results, "csv", "quanproto"))))
     means = ["" if record["mean"] is None else repr(record["mean"]) for record in result]
-    assert [row["mean"] for row in rows] == means
-    assert rows[0]["runs"] == "a/=0; a/=1; a/=2"
+    assert ([row["mean"] for row in rows], rows[0]["runs"]) == (means, "a/=0; a/=1; a/=2")
     quoted = next(record for record in result if record["name"] == "quanproto")
     expected = {"metric": NPR, "mean": 0.25, "sd": 0.19, "n": 4, "note": "Q10", "split": None}
-    assert {name: quoted[name] for name in expected} == expected
-    assert list(quoted) == list(result[0])
+    assert ({name: quoted[name] for name in expected}, list(quoted)) == (expected, list(result[0]))
 
 
 def test_latex_has_tables_for_booktabs(results):

@@ -5,8 +5,6 @@ accuracy, one half over all people and images. Effects of people, of images, and
 logits.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

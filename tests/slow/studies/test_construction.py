@@ -1,7 +1,5 @@
 """Rows and questions that show attention, from building a study to its analysis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The power that is planned, in simulated studies."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -35,30 +33,23 @@ def answers_of(design, people, draws, truth):
     return (shared < accuracy).astype(float), who % people if design.arms == 2 else who, images, sides
 
 
-@pytest.mark.parametrize(
-    "design",
-    [
-        Design(0.1, items=5, icc=0.2),
-        Design(0.1, "agreement", items=10, icc=0.05),
-        Design(0.1, "output", items=5, icc=0.2, groups=2),
-        Design(0.15, "agreement", items=10, icc=0.1, groups=2),
-        Design(0.1, "agreement", items=10, icc=0.1, icc_images=0.05, images=50),
-        Design(0.15, "agreement", items=10, icc=0.1, icc_images=0.05, images=50, groups=2),
-        Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20),
-        Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20, groups=2),
-        Design(0.1, items=5, icc=0.2, arms=2),
-        Design(0.1, "agreement", items=10, icc=0.2, arms=2, correlation=0.7),
-        Design(0.15, items=10, icc=0.2, icc_images=0.05, images=50, arms=2, correlation=0.5),
-    ],
-    ids=lambda one: f"{one.task}-{one.groups}-{one.arms}-{one.images}",
-)
+@pytest.mark.parametrize("design", [
+    Design(0.1, items=5, icc=0.2), Design(0.1, "agreement", items=10, icc=0.05),
+    Design(0.1, "output", items=5, icc=0.2, groups=2), Design(0.15, "agreement", items=10, icc=0.1, groups=2),
+    Design(0.1, "agreement", items=10, icc=0.1, icc_images=0.05, images=50),
+    Design(0.15, "agreement", items=10, icc=0.1, icc_images=0.05, images=50, groups=2),
+    Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20),
+    Design(0.2, items=10, icc=0.1, icc_images=0.1, images=20, groups=2), Design(0.1, items=5, icc=0.2, arms=2),
+    Design(0.1, "agreement", items=10, icc=0.2, arms=2, correlation=0.7),
+    Design(0.15, items=10, icc=0.2, icc_images=0.05, images=50, arms=2, correlation=0.5),
+], ids=lambda one: f"{one.task}-{one.groups}-{one.arms}-{one.images}")  # fmt: skip
 def test_planned_and_simulated_power(design):
-    """The test of the analysis in 10,000 studies: two points of power apart, and at most 6 % without an effect."""
+    """The test of the analysis in 5,000 studies: two points of power apart, and at most 6 % without an effect."""
     figures = plan(design)
     chance = design.chance if design.groups == design.arms == 1 else 0
     rejected = {}
     for truth in (design.effect, 0.0):
-        value, error, df = crossed(*answers_of(design, int(figures["people"]), 10_000, truth))
+        value, error, df = crossed(*answers_of(design, int(figures["people"]), 5_000, truth))
         rejected[truth] = (abs(value - chance) > student.ppf(0.975, df) * error).mean()
     assert rejected[design.effect] == pytest.approx(figures["power"], abs=0.02)
     assert rejected[0.0] < 0.06
