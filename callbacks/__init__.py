@@ -6,9 +6,9 @@ from protometry.callbacks.phases.phase_schedule import PhaseSchedule
 from protometry.callbacks.phases.ranks import state_hash
 from protometry.callbacks.run.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from protometry.callbacks.run.csv_logger import RunCSVLogger
+from protometry.callbacks.run.loggers import RunTensorBoardLogger
 from protometry.callbacks.run.pictures import ExplanationMedia, PrototypeMedia
 from protometry.callbacks.run.progress import PhaseProgressBar
-from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from protometry.run_folder.checkpoint_file import read_checkpoint
 

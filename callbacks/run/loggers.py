@@ -1,4 +1,4 @@
-"""Loggers of any kind in a run: where they write, what a resumed one continues, and images and tables for some."""
+"""Loggers of a run: TensorBoard, and for all of them where they write, what a resumed run continues, and pictures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only, rank_zer
 from PIL import Image
 
 from protometry.callbacks.run.wandb_logger import RunWandbLogger, stored_run, why_no_wandb
+from protometry.run_folder.command_line.messages import requires
+from protometry.run_folder.folder import given_folder
+
+
+class RunTensorBoardLogger(TensorBoardLogger):
+    """Writes ``<save_dir>/tensorboard``; needs the extra ``tensorboard``.
+
+    Args:
+        save_dir: the run folder; the command line fills it in.
+        resume_step: the checkpoint's ``global_step`` if the run is resumed: TensorBoard hides what the interrupted run
+            wrote from there on, which is repeated. None for a fresh run.
+
+    Raises:
+        ValueError: without a folder or without the package.
+    """
+
+    def __init__(self, save_dir: str | None = None, resume_step: int | None = None) -> None:
+        try:
+            super().__init__(given_folder(save_dir), name="tensorboard", version="", purge_step=resume_step)
+        except ModuleNotFoundError as error:
+            raise ValueError(requires("tensorboard", "tensorboard")) from error
 
 
 def place_loggers(loggers: Any, folder: Path, name: str, checkpoint: Mapping[str, Any]) -> Any:

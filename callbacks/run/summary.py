@@ -18,8 +18,8 @@ from torch import nn
 
 from protometry.callbacks.run.checkpoint import RunCheckpoint
 from protometry.callbacks.run.csv_logger import RunCSVLogger
+from protometry.callbacks.run.loggers import RunTensorBoardLogger
 from protometry.callbacks.run.progress import ACCURACY, printed
-from protometry.callbacks.run.tensorboard_logger import RunTensorBoardLogger
 from protometry.callbacks.run.training_record import projected
 from protometry.callbacks.run.wandb_logger import RunWandbLogger
 from protometry.callbacks.trainer_parts import callback_of, datamodule_of, model_of
