@@ -16,7 +16,7 @@ from protometry.callbacks import Interpretability, RunCheckpoint, state_hash
 from protometry.callbacks.phases.projection import nearest_patches, project
 from protometry.lightning_modules import ProtoTree
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
-from tests.tiny_runs import StopAt, StopError, as_launched, differences
+from tests.tiny_runs import StopAt, StopError, differences
 
 SIZE = (32, 32)
 MODES = ("distributed", "sample_max", "greedy")
@@ -132,18 +132,6 @@ def test_training_always_mixes():
     model = grown(inference="greedy").train()
     scores = torch.rand(3, 7)
     assert torch.equal(model.head(scores), model.tree(scores))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("inference", MODES[1:])
-def test_an_export_keeps_the_inference(inference):
-    model = grown(inference=inference).eval()
-    program = torch.export.export(model, (images(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    model.inference = "distributed"
-    logits = program.module()(images(7)).logits
-    assert not torch.equal(logits, model(images(7)).logits)
-    model.inference = inference
-    assert torch.equal(logits, model(images(7)).logits)
 
 
 def test_inference_is_restored_and_may_be_changed():
@@ -320,27 +308,6 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_knows_its_start(tmp_path):
     fit(make(num_classes=8, phases=PLAN), starts, ckpt_path=tmp_path / "middle.ckpt", default_root_dir=tmp_path)
     assert torch.equal(starts.seen[0], saved["tree.epoch_leaf_logits"])
     assert not torch.equal(starts.seen[-1], saved["tree.epoch_leaf_logits"])
-
-
-# -- two processes ---------------------------------------------------------------------------------------------------
-def leaves_of_a_run(rank, world_size, batch_size):
-    """Frozen BatchNorm: the steps of two processes are then those of one with twice the batch."""
-    torch.set_num_threads(1)
-    phases = {name: change | {"bn": "eval"} for name, change in PLAN.items()}
-    model = make(num_classes=8, phases=phases | {"warm": None, "joint": {"epochs": 2, "bn": "eval", "on_enter": []}})
-    options = {"devices": world_size, "strategy": "ddp"} if world_size > 1 else {}
-    with as_launched(rank, world_size) if world_size > 1 else torch.enable_grad():
-        fit(model, data=tiny_birds(batch_size=batch_size), max_epochs=2, **options)
-    return model.tree.leaf_logits, model.tree.epoch_leaf_logits, model.prototypes.vectors.detach()
-
-
-@pytest.mark.slow
-def test_two_processes_learn_the_leaves_of_one(ddp_pool):
-    one = leaves_of_a_run(0, 1, 8)
-    first, second = ddp_pool.run(leaves_of_a_run, 4)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    for name, shared, alone in zip(("leaves", "start", "vectors"), first, one, strict=True):
-        close(shared, alone, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
 
 
 # -- pruning and projection ------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from lightning import Callback, seed_everything
 
 from protometry.lightning_modules import QPM
 from protometry.lightning_modules.heads.feature_selection import find_selection
-from tests.lightning_modules.registry import selected_qpm, tiny_birds, tiny_trainer
+from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
 SIZE = (32, 32)
+SMALL = {"name": "sketch", "until": "block2"}  # features that are quickly selected from
 
 
 def test_four_channels_by_hand():
@@ -45,9 +46,9 @@ def test_four_channels_by_hand():
 @pytest.mark.parametrize("ternary", [False, True])
 def test_a_class_has_the_sign_of_its_features(ternary):
     """Feature 0 is brighter in class 0, feature 1 darker; all others are noise. Only ternary weights know of 1."""
-    model = QPM(num_features=8, features_per_class=2, ternary=ternary, num_classes=8, image_size=SIZE)
+    model = QPM(8, 2, ternary=ternary, num_classes=8, image_size=SIZE, backbone=SMALL)
     sums, labels = model.feature_sums(), torch.arange(160) % 8
-    maps = torch.rand(160, 128, 2, 2, generator=torch.Generator().manual_seed(0))
+    maps = torch.rand(160, model.linear.in_features, 2, 2, generator=torch.Generator().manual_seed(0))
     maps[labels == 0, 0] += 5
     maps[labels != 0, 1] += 5
     sums.update(maps, labels)
@@ -67,7 +68,7 @@ class AfterSelection(Callback):
 def test_fine_tuning_trains_the_backbone_alone():
     seed_everything(0, verbose=False)
     phases = {"dense": {"epochs": 1}, "finetune": {"epochs": 2}}
-    model = QPM(num_features=12, features_per_class=3, num_classes=8, image_size=SIZE, phases=phases)
+    model = QPM(12, 3, num_classes=8, image_size=SIZE, phases=phases, backbone=SMALL)
     after = AfterSelection()
     tiny_trainer(after, limit_val_batches=0).fit(model, datamodule=tiny_birds())
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, after.state[name])}
@@ -93,7 +94,7 @@ def test_an_adapter_is_trained_and_the_backbone_is_not():
     assert model.phase.losses["feature_sparsity"] * sparsity.item() == pytest.approx(released.item())
 
 
-def test_an_adapter_is_selected_from_without_locality():
+def test_an_adapter_is_selected_from_without_locality_and_anew():
     model, labels = QPM(num_classes=8, image_size=SIZE, **ADAPTED), torch.arange(64) % 8
     maps = torch.rand(64, 16, 4, 4, generator=torch.Generator().manual_seed(0))
     sums = model.feature_sums()
@@ -101,15 +102,9 @@ def test_an_adapter_is_selected_from_without_locality():
     plain = replace(sums.constants(), locality=torch.zeros(16))
     assert model.select(sums)["objective"] == find_selection(plain, 12, 3).objective
     assert find_selection(sums.constants(), 12, 3).objective != find_selection(plain, 12, 3).objective
-
-
-@pytest.mark.slow
-def test_a_selection_can_be_made_anew():
-    model = selected_qpm(num_classes=8, image_size=SIZE)
-    before = model.selection.clone()
-    sums = model.feature_sums()
-    sums.update(torch.rand(16, 128, 2, 2), torch.arange(16) % 8)
-    model.select(sums)
+    before, others = model.selection.clone(), model.feature_sums()
+    others.update(maps.flip(1) + labels[:, None, None, None], labels)
+    model.select(others)
     assert not torch.equal(model.selection, before)
 
 

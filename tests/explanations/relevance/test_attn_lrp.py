@@ -255,14 +255,14 @@ NETWORKS = {  # the default explainer last
     "ConvNeXt": ({"name": "timm/test_convnext"}, (96, 64), Upsample),
     "squeeze-and-excite": ({"name": "timm/test_efficientnet"}, (96, 64), Upsample),
     "own": (Patches(), (64, 48), PRP),
-    "our ConvNeXt": ({"name": "convnext_tiny"}, (64, 64), Upsample),
+    "our ConvNeXt": ({"name": "convnext_tiny", "until": "features.3"}, (64, 64), Upsample),
 }
 UNITS = Targets("unit", torch.tensor([[0, 3], [5, 1]]))
 
 
-@pytest.fixture(params=NETWORKS)
+@pytest.fixture(scope="module", params=NETWORKS)
 def network(request):
-    """A ProtoPNet without biases, two images and the default explainer."""
+    """A ProtoPNet without biases, two images and the default explainer; only to be read."""
     backbone, size, default = NETWORKS[request.param]
     torch.manual_seed(0)
     model = ProtoPNet(num_classes=K, image_size=size, backbone=backbone, prototypes_per_class=2).eval()
