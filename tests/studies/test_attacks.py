@@ -231,12 +231,13 @@ def health(address):
 def test_a_slow_connection_is_ended(site, monkeypatch):
     """Whether nothing comes, half of the headers, or half of a form; a whole request is answered."""
     monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
-    with served(site.app, 500) as address:
-        for sent in (b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\na="):
-            with socket.create_connection(address, timeout=10) as slow:
-                slow.sendall(sent)
-                with suppress(ConnectionResetError):
-                    assert slow.recv(100) == b""
+    with served(site.app, 500) as address, ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(3)]
+        for connection, sent in zip(slow, (b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\na="), strict=True):
+            connection.sendall(sent)
+        for connection in slow:
+            with suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
         assert health(address) == 200
 
 
