@@ -48,7 +48,7 @@ def place(tmp_path_factory):
     for model, names in RUNS.items():
         trained = place / "trained" / model
         with mock.patch("protometry.evaluation.evaluate.build_report"):
-            fit_learning(trained, "--test_after_fit=true", "--data.test_size=20", model=model)
+            fit_learning(trained, "--test_after_fit=true", "--data.train_size=96", "--data.test_size=20", model=model)
         for name in names.split():
             shutil.copytree(trained, place / "runs" / name)
     done = place / "runs/quickstart"

@@ -121,8 +121,7 @@ def six_nearest(model, loader):
     return [[row for row in rows if math.isfinite(row[0])] for rows in zip(*ranks, strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("size", [1, 4, 17])
+@pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 4), (2, 17)])
 def test_any_order_and_batch_size_equals_brute_force(seed, size):
     """Also where images are seen twice, and where there are fewer than are looked for."""
     data, model = draw(seed=seed)
@@ -135,7 +134,7 @@ def test_any_order_and_batch_size_equals_brute_force(seed, size):
     assert six_nearest(model, batches(few, size)) == nearest_images(few, model, own=False)
 
 
-@pytest.mark.parametrize(("size", "candidates"), [(1, 8), (4, 1), (4, 2), (17, 8)])
+@pytest.mark.parametrize(("size", "candidates"), [(1, 8), (4, 2)])
 def test_distinct_patches_share_no_image(monkeypatch, size, candidates):
     monkeypatch.setattr(protometry.callbacks.phases.projection, "CANDIDATES", candidates)
     data, model = draw()

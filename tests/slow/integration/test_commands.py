@@ -31,9 +31,13 @@ BLOCKS = [
 CODE = [path for path in PAGES if path.name not in ADD_PAGES and [*blocks(path, "python")]]
 
 
+OWN_IMAGES = ["--data.image_size=96"]
+DRAWN = ["--data.train_size=64", "--data.val_size=16"]  # images
 SMALLER = {  # a training is run for one batch, an evaluation on a few images
     "train.py fit": "--trainer.fast_dev_run=true --trainer.accelerator=cpu --data.batch_size=32 --runs=trials",
     "evaluate.py run": "--limit=4 --trainer.accelerator=cpu",
+    "evaluate.py report": "--limits.images=2 --limits.units=2 --limits.classes=2",
+    "evaluate.py compare": "--images=2 --draws=50",
     "audit runs/quickstart": "--images=4",
     "studies build": '--items=1 --assignment={"people":4,"right":1,"wrong":1}',
     "studies simulate": "--number=4",
@@ -61,7 +65,10 @@ def test_a_block_runs_as_printed(block, place, monkeypatch):
         if any(name in words and words[words.index(name) + 1] != "0" for name in ("--seed_everything", "--data.fold")):
             continue  # the same with another seed or fold
         name, command, *rest = words[1:] if words[0] == "-m" else words
-        code = MAIN[name]([command, *rest, *SMALLER.get(f"{name} {command}", "").split()])
+        smaller = SMALLER.get(f"{name} {command}", "").split()
+        if (name, command) == ("train.py", "fit"):
+            smaller += OWN_IMAGES if "--data.root" in rest else DRAWN
+        code = MAIN[name]([command, *rest, *smaller])
         assert not isinstance(code, int) or code == 0, words
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 
 import pytest
@@ -15,8 +16,7 @@ from tests.tiny_runs import StopError, differences, stop_at
 TRAINING, VALIDATION = 48, 16
 
 
-@pytest.fixture
-def computed(monkeypatch):
+def counting(monkeypatch):
     """Of every forward of a backbone: the number of images whose features were not found, padding included."""
     counts, find = [], Backbone.forward
 
@@ -29,6 +29,24 @@ def computed(monkeypatch):
     return counts
 
 
+@pytest.fixture
+def computed(monkeypatch):
+    return counting(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Of a run that keeps nothing, by model: its folder, its state and the number of images computed."""
+
+    def made(model):
+        folder = tmp_path_factory.mktemp("runs") / "shown"
+        with pytest.MonkeyPatch.context() as patch:
+            counts = counting(patch)
+            return folder, run(folder, model=model), sum(counts)
+
+    return functools.cache(made)
+
+
 def kept_images(cache):
     """The number of images in the only folder of a cache."""
     (folder,) = (cache / "features").iterdir()
@@ -36,21 +54,21 @@ def kept_images(cache):
 
 
 @pytest.mark.parametrize("model", ["ProtoPNet", "ProtoPool", "PosthocCBM"])
-def test_weights_and_results_are_those_of_a_run_that_keeps_nothing(tmp_path, model, computed):
-    shown = run(tmp_path / "shown", model=model)
-    cache, passes = f"--data.cache={tmp_path / 'cache'}", sum(computed)
+def test_weights_and_results_are_those_of_a_run_that_keeps_nothing(tmp_path, model, shown, computed):
+    folder, expected, passes = shown(model)
     computed.clear()
+    cache = f"--data.cache={tmp_path / 'cache'}"
     kept = run(tmp_path / "kept", cache, model=model)
-    assert differences(kept, shown) == []
-    assert (tmp_path / "kept" / "metrics.csv").read_text() == (tmp_path / "shown" / "metrics.csv").read_text()
+    assert differences(kept, expected) == []
+    assert (tmp_path / "kept" / "metrics.csv").read_text() == (folder / "metrics.csv").read_text()
     assert sum(computed) < passes
     assert kept_images(tmp_path / "cache") == TRAINING + VALIDATION
     computed.clear()
-    assert differences(run(tmp_path / "again", cache, model=model), shown) == []
+    assert differences(run(tmp_path / "again", cache, model=model), expected) == []
     assert not {12, TRAINING} & set(computed)  # no batch of any pass
 
 
-def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch, shown):
     cache, keep, calls = tmp_path / "cache", KeptFeatures.keep, []
 
     def killed(self, images, compute):
@@ -70,15 +88,15 @@ def test_a_killed_run_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(KeptFeatures, "keep", keep)
     kept = run(tmp_path / "kept", f"--data.cache={cache}")
     assert kept_images(cache) == TRAINING + VALIDATION
-    assert differences(kept, run(tmp_path / "shown")) == []
+    assert differences(kept, shown("ProtoPNet")[1]) == []
 
 
-def test_a_resume_in_the_middle_of_a_phase(tmp_path):
-    straight, cache = run(tmp_path / "straight"), f"--data.cache={tmp_path / 'cache'}"
+def test_a_resume_in_the_middle_of_a_phase(tmp_path, shown):
+    cache = f"--data.cache={tmp_path / 'cache'}"
     with pytest.raises(StopError):
         run(tmp_path / "cut", cache, *stop_at(6))
     shutil.rmtree(tmp_path / "cache")
-    assert differences(run(tmp_path / "cut", cache, "--ckpt_path", "last"), straight) == []
+    assert differences(run(tmp_path / "cut", cache, "--ckpt_path", "last"), shown("ProtoPNet")[1]) == []
     assert kept_images(tmp_path / "cache") == TRAINING + VALIDATION
 
 
