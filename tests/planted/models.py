@@ -106,7 +106,8 @@ class ColourUnits(Planted):
         return (1 - distance / self.radius).relu()
 
     def maps(self, latent: Tensor) -> Tensor:
-        return self.gains[:, None, None] * F.avg_pool2d(self.responses(latent), self.cell)
+        responses = self.responses(latent)
+        return self.gains[:, None, None] * (F.avg_pool2d(responses, self.cell) if self.cell > 1 else responses)
 
 
 class CleverHans(ColourUnits):

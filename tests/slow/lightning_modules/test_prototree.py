@@ -1,4 +1,4 @@
-"""ProtoTree exported, and in two processes."""
+"""ProtoTree exported, resumed, and in two processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from tests.lightning_modules.registry import tiny_birds
-from tests.lightning_modules.test_prototree import MODES, PLAN, close, fit, grown, images, make
+from tests.lightning_modules.test_prototree import (
+    MODES,
+    PLAN,
+    STEPS,
+    assert_same_end,
+    close,
+    fit,
+    grown,
+    images,
+    make,
+    run,
+)
 from tests.tiny_runs import as_launched
 
 
@@ -38,3 +49,8 @@ def test_two_processes_learn_the_leaves_of_one(ddp_pool):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     for name, shared, alone in zip(("leaves", "start", "vectors"), first, one, strict=True):
         close(shared, alone, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("kill", [2, 4 * STEPS])
+def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, kill):
+    assert_same_end(tmp_path / "cut", run(tmp_path / "straight"), {"kill": kill})
