@@ -83,8 +83,6 @@ def assert_ends_the_same(folder, whole, plan, cut):
     ("per epoch", {"kill": 4 * STEPS}),  # after a projection, before its epoch is saved
     ("per step", {"kill": 4 * STEPS + 1}),
     ("two views", {"max_epochs": 4}),  # within a phase, and within the stage
-    ("shared", {"max_epochs": 4}),  # before hardening
-    ("one phase", {"kill": STEPS + 1}),
 ], ids=str)  # fmt: skip
 def test_a_resumed_run_ends_as_one_that_was_not_cut(tmp_path, straight, plan, cut):
     assert_ends_the_same(tmp_path, straight(plan), plan, cut)
