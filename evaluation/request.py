@@ -162,9 +162,10 @@ def evaluation_folder_name(settings: Sequence[str]) -> str:
     """The name of a folder for these settings, shortened with a hash of them if it is too long.
 
     Example:
-        >>> folder_name(["last", "step20", "test", "quanproto", "limit=5"])
+        >>> evaluation_folder_name(["last", "step20", "test", "quanproto", "limit=5"])
         'last-step20-test-quanproto-limit=5'
-        >>> folder_name(["last", "step20", "test", "quanproto", "asked_explainer=grad_cam(relu=True, mode=bilinear)"])
+        >>> asked = "asked_explainer=grad_cam(relu=True, mode=bilinear)"
+        >>> evaluation_folder_name(["last", "step20", "test", "quanproto", asked])
         'last-step20-test-quanproto-explainer=grad_cam-2f2983cd'
     """
     whole = "-".join(settings)

@@ -81,8 +81,8 @@ def path(root: TreeNode, scores: Tensor) -> tuple[list[TreeStep], TreeNode]:
 
     Example:
         >>> import torch
-        >>> leaves = [Node(None, classes=((label, 1.0),)) for label in range(3)]
-        >>> root = Node(0, leaves[0], Node(1, leaves[1], leaves[2]))
+        >>> leaves = [TreeNode(None, classes=((label, 1.0),)) for label in range(3)]
+        >>> root = TreeNode(0, leaves[0], TreeNode(1, leaves[1], leaves[2]))
         >>> steps, leaf = path(root, torch.tensor([0.9, 0.5]))
         >>> [(step.node.unit, step.is_present) for step in steps], leaf.label
         ([(0, True), (1, False)], 1)

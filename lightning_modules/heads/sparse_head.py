@@ -230,7 +230,7 @@ def fit_sparse_head(
 
     Example:
         >>> scores = torch.tensor([[-1.0, 0.1], [-1.0, -0.1], [1.0, 0.1], [1.0, -0.1]])
-        >>> head = fit_sparse_head(Problem(scores, torch.tensor([0, 0, 1, 1]), num_classes=2, penalty=0.1))
+        >>> head = fit_sparse_head(HeadProblem(scores, torch.tensor([0, 0, 1, 1]), num_classes=2, penalty=0.1))
         >>> (head.weight != 0).tolist(), head.violation < 1e-6
         ([[True, False], [True, False]], True)
     """
