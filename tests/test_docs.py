@@ -11,7 +11,7 @@ import yaml
 from protometry.sweeps.sweep import SweepFile
 from protometry.sweeps.tune import TuningFile
 from tests.lightning_modules.registry import KINDS
-from tests.pages import ADD_PAGES, BLOCK, PAGES, ROOT, blocks, run_page
+from tests.pages import BLOCK, PAGES, ROOT, blocks
 
 FILES = {"sweep.yaml": SweepFile, "folds.yaml": SweepFile, "tuning.yaml": TuningFile}
 STUDY_FILES = ["birds.yaml", "harder.yaml"]  # in docs/studies.md; test_commands builds the studies
@@ -44,12 +44,6 @@ def test_yaml_files_are_read():
         if names[-1] in FILES:
             FILES[names[-1]].model_validate(yaml.safe_load(block["text"]))
     assert sorted(names) == sorted([*FILES, *STUDY_FILES])
-
-
-@pytest.mark.parametrize("page", ADD_PAGES)
-def test_code_runs_as_printed(page, tmp_path, monkeypatch):
-    monkeypatch.setenv("PROTOMETRY_CACHE", str(tmp_path))
-    run_page(page)
 
 
 @pytest.mark.parametrize("model", KINDS, ids=lambda model: model.__name__)

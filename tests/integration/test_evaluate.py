@@ -15,10 +15,7 @@ from protometry.callbacks.evaluation.unit_maps import unit_maps
 from protometry.callbacks.forward.walk import walk
 from protometry.datamodules import SketchBirdsDataset, load_datamodule
 from protometry.datamodules.sample import sample_key
-from protometry.evaluation.evaluate import evaluate as evaluate_request
-from protometry.evaluation.hardware import Hardware
 from protometry.evaluation.pictures.funnybirds.parts import read_birds
-from protometry.evaluation.request import Request
 from protometry.evaluation.results.runs import collect
 from protometry.evaluation.results.values_csv import PREDICTION
 from protometry.evaluation.tables.run_tables import text_of
@@ -27,10 +24,8 @@ from protometry.explanations import BoxMaps, SummedMaps
 from protometry.explanations.views import to_image
 from protometry.lightning_modules import load_model
 from protometry.metrics.suite import resolve
-from protometry.run_folder.command_line.user_path import shown
 from tests.tiny_runs import fit, run_command, run_evaluation
 
-CPU = Hardware("cpu")
 GENERAL = ["--evaluation.suite=[general]"]
 
 
@@ -200,19 +195,6 @@ def test_the_loggers_get_the_same_numbers(evaluated_run):
     }
 
 
-def test_batches_and_workers_move_nothing(evaluated_copy):
-    engine = Interpretability(["general", "compactness", "continuity"])
-    path = evaluated_copy / "checkpoints" / "best.ckpt"
-    reference, other = (
-        evaluate_request(Request(TrainedModel(path, changes, ["tests"]), engine, overwrite=True), CPU)[0]["metrics"]
-        for changes in ({"eval_batch_size": 32}, {"eval_batch_size": 5, "num_workers": 2})
-    )
-    assert other.keys() == reference.keys()
-    for key, entry in reference.items():
-        for name in ("value", "ci95", "n"):
-            assert other[key][name] == pytest.approx(entry[name], abs=1e-6, nan_ok=True), (key, name)
-
-
 def assert_pictures_agree(run, names):
     """Pictures are there, and what they tell of an image is what the evaluation measured."""
     checkpoint = run / "checkpoints" / "best.ckpt"
@@ -350,22 +332,6 @@ def test_other_data_than_the_run_s(evaluated_copy, other_birds):
     assert "other data than trained on (other.yaml, 3 of 8 classes)" in text_of(collect([whole]), "markdown")
 
 
-def test_concepts_keep_their_names_on_data_without_any(tmp_path, other_birds, monkeypatch, capsys):
-    fit(tmp_path / "run", *GENERAL, "--trainer.max_epochs=1", model="ConceptBottleneck")
-    args = ["--suite", "compactness", "--data", str(other_birds), "--scores", "csv"]
-    run_evaluation(tmp_path / "run", *args, "--report", "true")
-    (scores,) = tmp_path.glob("run/evaluation/*/scores.csv")
-    assert shown(scores) in capsys.readouterr().out
-    names = load_datamodule(tmp_path / "run" / "checkpoints" / "last.ckpt").tables.concept_names
-    header = scores.read_text().splitlines()[0].split(",")
-    assert set(header[2:]) <= set(names)
-    assert header[2] in (scores.parent / "report" / "units.html").read_text()
-    monkeypatch.setattr(TrainedModel, "data", lambda trained: (_ for _ in ()).throw(FileNotFoundError("no photos")))
-    with pytest.warns(UserWarning, match=r"have numbers instead of names, since its own data are gone: no photos"):
-        run_evaluation(tmp_path / "run", *args, "--overwrite", "true")
-    assert scores.read_text().splitlines()[0].split(",")[2] == "concept 0"
-
-
 WRONG = [
     ("data: [", "to be a yaml file, but while parsing"),
     ("model: 3", "to hold `data` with a `class_path` as in configs/data, but got None"),
@@ -471,33 +437,6 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy, capsys):
     (evaluated_copy / "evaluation" / "metrics.json").unlink()
     run_evaluation(evaluated_copy, "--suite", "general")
     assert "read this evaluation (5 metrics); name" in capsys.readouterr().out
-
-
-def test_the_ways_of_inference_of_a_tree_have_results_of_their_own(tmp_path):
-    """They are never averaged, whether an evaluation requested them or the run's settings did."""
-    mixture, greedy = tmp_path / "mixture", tmp_path / "greedy"
-    fit(mixture, *GENERAL, "--trainer.max_epochs=1", model="ProtoTree")
-    for inference in ([], ["--inference", "greedy"]):
-        run_evaluation(mixture, "--suite", "general", *inference)
-        with pytest.raises(FileExistsError, match="overwrite"):
-            run_evaluation(mixture, "--suite", "general", *inference)
-    with pytest.raises(FileExistsError, match="overwrite"):
-        run_evaluation(mixture, "--suite", "general", "--inference", "distributed")  # the way of the run
-    results = sorted((mixture / "evaluation").rglob("metrics.json"))
-    assert [strict(path)["protocol"]["inference"] for path in results] == ["greedy", "distributed"]
-    assert "inference=greedy" in results[0].parent.name
-    assert ["inference" in result.conditions for result in collect(results)] == [True, True]
-    fit(
-        greedy,
-        *GENERAL,
-        "--trainer.max_epochs=1",
-        "--test_after_fit=true",
-        "--model.inference=greedy",
-        model="ProtoTree",
-    )
-    text = text_of(collect([mixture / "evaluation", greedy]), "markdown")
-    assert "ProtoTree, cut short in warm, not projected, inference greedy" in text
-    assert "ProtoTree, cut short in warm, not projected, inference distributed" in text
 
 
 def test_inference_is_for_trees(evaluated_copy):

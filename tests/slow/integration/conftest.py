@@ -13,6 +13,7 @@ from tests.integration.conftest import (
 from tests.integration.test_commands import place
 from tests.integration.test_devices import cuda
 from tests.integration.test_engine import reference
+from tests.integration.test_evaluate import other_birds
 from tests.integration.test_export import photo
 from tests.integration.test_hub import hub
 from tests.integration.test_unknown import table
@@ -24,6 +25,7 @@ __all__ = [
     "finished_run",
     "hub",
     "one_thread",
+    "other_birds",
     "photo",
     "place",
     "private_folders",
