@@ -69,7 +69,7 @@ def test_geometry_is_that_of_the_published_table(name, strides, channels, jump, 
         assert (geometry.jump, geometry.receptive_field, geometry.start) == (jump, field, start)
     assert backbone.out_channels == channels
     assert sum(parameter.numel() for parameter in backbone.parameters()) == parameters
-    for size in [(75, 50), (64, 96), (224, 256), (223, 321)]:
+    for size in [(223, 321)] if (name, strides) in COMPUTED else [(75, 50), (223, 321)]:
         features = backbone(torch.zeros(1, 3, *size, device="meta"))
         assert features.shape == (1, channels, *backbone.geometry(size).grid), size
 
@@ -259,13 +259,14 @@ def test_backbone_equals_torchvision_bit_for_bit(name):
 def test_backbone_can_be_traced_and_overwrites_nothing(name, strides):
     backbone = shared_backbone(name, strides)
     traced = torch.fx.symbolic_trace(backbone)
-    images = torch.rand(1, 3, 40, 48)
+    images = torch.rand(1, 3, 75, 50)
     before = images.clone()
     with torch.inference_mode():
         features = backbone(images)
         assert torch.equal(traced(images), features)
     assert torch.equal(images, before)
     assert not any(getattr(module, "inplace", False) for module in backbone.modules())
+    assert features.shape == (1, backbone.out_channels, *backbone.geometry((75, 50)).grid)
     assert features.dtype == torch.float32
     assert (features.min() >= 0) == (name != "convnext_tiny")  # every other backbone ends in a ReLU
 
