@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -77,14 +79,15 @@ class LinearHead:
             validation: scores, and ``(n,)`` or ``(n, K)`` bool targets; read if the penalty is to be chosen on them.
             spec: the penalty and the rest of the problem. With ``"auto"``, it is chosen by cross-validation: the
                 training images of each class are dealt to five folds in their order, and each fold is judged under the
-                heads solved on the other four.
+                heads solved on the other four. The weights are then divided by the temperature of the folds' logits
+                (Guo et al. 2017), since a penalty makes probabilities too even: decisions stay, probabilities hold.
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
             weights_per_class and units used, solved (1 if the violation is as small as promised, else 0),
             validation_accuracy or, for several labels, validation_loss (cross_validation_… with ``"auto"``), its
-            standard_error, and whether it is chosen: of those solved with at most ``spec.weights_per_class``, the
-            largest penalty within a standard error of the best (Breiman et al. 1984).
+            standard_error, the temperature with ``"auto"``, and whether it is chosen: of those solved with at most
+            ``spec.weights_per_class``, the largest penalty within a standard error of the best (Breiman et al. 1984).
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -125,7 +128,7 @@ class LinearHead:
                 "`head.penalty` of the phase, or train longer before it."
             )
         weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
-        weight[:, active] = head.weight
+        weight[:, active] = head.weight / rows[chosen].get("temperature", 1.0)
         self.load_weights(weight)
         name, sign = ("validation_loss", -1) if self.task == "multilabel" else ("validation_accuracy", 1)
         name = f"cross_{name}" if spec.penalty == "auto" else name
@@ -166,17 +169,31 @@ class LinearHead:
     def _validated(self, penalty: float, head: SparseHead, judged: Sequence[_Judged]) -> dict[str, float]:
         if not judged:
             return {}
-        values = torch.cat([self._values(each.solve(penalty, head), *each.images) for each in judged])
+        logits = torch.cat([each.images[0].double() @ each.solve(penalty, head).weight.T for each in judged])
+        targets = torch.cat([each.images[1] for each in judged])
+        several = self.task == "multilabel"
+        values = -self._losses(logits, targets) if several else (logits.argmax(dim=1) == targets).double()
         spread = values.std(correction=0).item() / len(values) ** 0.5
-        return {"validation": values.mean().item(), "standard_error": spread}
+        row = {"validation": values.mean().item(), "standard_error": spread}
+        return row if judged[0].problem is None else row | {"temperature": self._temperature(logits, targets)}
 
-    def _values(self, head: SparseHead, scores: Tensor, targets: Tensor) -> Tensor:
-        """``(n,)`` whether the predicted class is right or, for several labels, the negative loss."""
-        logits = scores.double() @ head.weight.T
+    def _temperature(self, logits: Tensor, targets: Tensor) -> float:
+        """The one under which logits ``(n, K)`` have the least cross-entropy, as if one image more were wrong."""
+        wrong = 1 / (len(logits) + 2)
+
+        def loss(log_temperature: float) -> float:
+            return self._losses(logits / math.exp(log_temperature), targets, wrong).mean().item()
+
+        return math.exp(minimize_scalar(loss, bounds=(-7, 7), method="bounded").x)
+
+    def _losses(self, logits: Tensor, targets: Tensor, wrong: float = 0.0) -> Tensor:
+        """``(n,)`` cross-entropies, of several labels the sums of theirs, as if a share of the targets were wrong."""
         if self.task == "multilabel":
-            known, targets = (~targets.isnan()).to(logits), targets.to(logits).nan_to_num()
-            return -F.binary_cross_entropy_with_logits(logits, targets, known, reduction="none").sum(dim=1)
-        return (logits.argmax(dim=1) == targets).double()
+            known, present = (~targets.isnan()).to(logits), targets.to(logits).nan_to_num()
+            present = present * (1 - 2 * wrong) + wrong
+            return F.binary_cross_entropy_with_logits(logits, present, known, reduction="none").sum(dim=1)
+        smoothing = wrong * self.num_classes / (self.num_classes - 1)
+        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
 
 
 def _ranks_within(labels: Tensor) -> Tensor:

@@ -109,6 +109,27 @@ def test_cross_validation_judges_each_image_under_a_head_that_has_not_seen_it(mo
     assert min(accuracies) < max(accuracies) < 1
 
 
+def test_probabilities_are_those_of_images_that_the_head_has_not_seen(monkeypatch):
+    monkeypatch.setattr(linear_head, "ROUGH", 1e-6)
+    (values, labels), model = noisy(), protopnet()
+    row = next(row for row in model.fit_head((values, labels), None, HeadSpec("auto")) if row["chosen"])
+    terms = Terms(torch.where(model.owner.T, 1.0, 5.0), standardize=False, bias=False)
+    folds = (labels[:, None] == labels).tril(-1).sum(1) % 5
+
+    def solved(rows):
+        problem = HeadProblem(values[rows], labels[rows], K, row["penalty"], 1.0, terms)
+        return fit_sparse_head(problem, 1e-6 * row["penalty"]).weight
+
+    weight = model.linear.weight.double() * row["temperature"]
+    assert torch.allclose(weight, solved(slice(None)), rtol=1e-3, atol=1e-3)
+    logits = torch.stack([solved(folds != folds[image]) @ values[image].double() for image in range(70)])
+    truth = torch.full((70, K), 1 / 72 / (K - 1)).scatter(1, labels[:, None], 71 / 72)  # one image more is wrong
+    tried = torch.logspace(-1, 1, 400, dtype=torch.float64)
+    losses = torch.stack([-(truth * (logits / each).log_softmax(1)).sum(1).mean() for each in tried])
+    assert row["temperature"] == pytest.approx(tried[losses.argmin()].item(), rel=0.02)
+    assert row["temperature"] < 0.9  # the penalty had made probabilities too even
+
+
 def test_few_images_soft_targets_and_several_labels_are_cross_validated():
     values, labels = noisy()
     soft = torch.full((70, K), 0.05).scatter(1, labels[:, None], 0.85)
