@@ -176,7 +176,7 @@ class ExplainedModel:
 
     def _cautions(self, rows: Sequence[UnitRow], latent: Tensor | None, uncropped: bool) -> list[str]:
         geometry, neighbours = self.model.geometry, self.sources.neighbours
-        unlike = [] if latent is None or neighbours is None else neighbours.cautions(latent[0])
+        unlike = [] if latent is None or neighbours is None else neighbours.cautions(latent)
         boxes = [row.view.box for row in rows]
         return [*geometry.caveats(), *unlike, *cautions(boxes, geometry.image, uncropped)]
 
@@ -221,6 +221,7 @@ class ExplainedModel:
         for index, (sample, own) in enumerate(zip(samples, tables, strict=True)):
             truth = labels_of(sample)[0] if "label" in sample or "labels" in sample else ()
             unknown, seen = next(iter(unknown_of(sample)), ()), image_of(output, index)
+            latent = None if output.latent is None else output.latent[index]
             known = bool(truth) or ("labels" in sample and len(unknown) < len(sample["labels"]))
             judged = tuple(label for label in predictions[index] if label not in unknown)
             rows = [self._lines(sample, table, maps[index], seen, most) for table in own]
@@ -239,7 +240,7 @@ class ExplainedModel:
                     correct=judged == truth if known else None,
                     mistakes=self.mistakes(judged, truth) if known else (),
                     abstains="abstain" in output.extras and not predictions[index],
-                    cautions=self._cautions(rows[0][1], seen.latent, bool(sample.get("uncropped"))),
+                    cautions=self._cautions(rows[0][1], latent, bool(sample.get("uncropped"))),
                     tables=rows,
                     output=seen,
                     placement=sample.get("placement"),

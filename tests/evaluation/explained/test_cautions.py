@@ -55,6 +55,8 @@ def test_noise_is_unlike_the_training_images_and_test_images_are_not():
         with torch.no_grad():
             return sum(bool(neighbours.cautions(latent)) for latent in model(images).latent) / len(images)
 
+    (explained,) = ExplainedModel(model, data, size=48).explain([{"image": noise[0], "sample_id": "noise"}])
+    assert explained.cautions[0].startswith("It is unlike the training images: it may show none of the classes.")
     assert cautioned(test) <= 0.08  # 0.05 are expected
     assert cautioned(noise) == cautioned(1 - test[:20]) == cautioned(torch.zeros(1, 3, 64, 64)) == 1
 
