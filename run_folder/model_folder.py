@@ -1,13 +1,12 @@
 """The folder of an exported model: its weights, a description of everything else, and photos of its units.
 
-=====================  ================================================================================================
-``model.safetensors``  all parameters and buffers under their names in the state dict, each in its own type
-``model.json``         a :class:`ModelDescription`
-``training_images.     what the model makes of up to 1,000 training images, to tell photos that are unlike them
-safetensors``
-``units/``             photos that units stand for, each once, in the pixels that the model sees (PNG)
-``README.md``          a model card for people
-=====================  ================================================================================================
+===============================  ======================================================================================
+``model.safetensors``            all parameters and buffers under their names in the state dict, each in its own type
+``model.json``                   a :class:`ModelDescription`
+``training_images.safetensors``  ``embeddings`` of up to 1,000 training images, to tell photos that are unlike them
+``units/``                       photos that units stand for, each once, in the pixels that the model sees (PNG)
+``README.md``                    a model card for people
+===============================  ======================================================================================
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from protometry.run_folder.schema import Record, check_content, read_json
 from protometry.run_folder.unreadable import why_unreadable
 
 WEIGHTS, PHOTOS, CARD, SCHEMA = "model.safetensors", "units", "README.md", 1
-EMBEDDINGS = "training_images.safetensors"
+EMBEDDINGS, MOST_IMAGES = "training_images.safetensors", 1000
 REMEDY = "Export the model again."
 LARGEST = 32_000_000  # bytes of the description; 10,000 units take 5 MB
 Pixel = Annotated[int, Field(ge=0)]
@@ -161,7 +160,7 @@ def read_exported(folder: Path) -> dict[str, Any]:
 
 
 def read_embeddings(folder: Path) -> Tensor | None:
-    """``(n, D)``, what the model makes of n training images; None where the folder does not say.
+    """``(n, D)``, what the model makes of n training images; None if the folder does not say.
 
     Raises:
         ValueError: if the file is damaged.
@@ -170,8 +169,11 @@ def read_embeddings(folder: Path) -> Tensor | None:
     if not file.exists():
         return None
     embeddings: Tensor | None = _read_tensors(file, "embeddings").get("embeddings")
-    if embeddings is None or embeddings.ndim != 2 or not embeddings.isfinite().all():
-        raise ValueError(f"Expected {file} to hold finite embeddings of training images, but it does not. {REMEDY}")
+    got = "none" if embeddings is None else f"{tuple(embeddings.shape)} {embeddings.dtype}"
+    fits = embeddings is not None and embeddings.ndim == 2 and embeddings.is_floating_point()
+    if embeddings is None or not (fits and 1 <= len(embeddings) <= MOST_IMAGES and embeddings.isfinite().all()):
+        wanted = f"finite `embeddings` (n, D) of up to {MOST_IMAGES} images"
+        raise ValueError(f"Expected {file} to hold {wanted}, but got {got}. {REMEDY}")
     return embeddings
 
 

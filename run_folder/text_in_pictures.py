@@ -69,20 +69,26 @@ def _fonts() -> Iterator[str]:
     import matplotlib
 
     yield str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    yield from _system_fonts()
+
+
+@cache
+def _system_fonts() -> list[str]:
     from matplotlib.font_manager import findSystemFonts
 
-    yield from sorted(findSystemFonts())
+    return sorted(findSystemFonts())
 
 
 @cache
 def _letters_of(file: str) -> frozenset[int]:
-    """Those that a font has, none if it cannot be read."""
+    """Those that a font has at every size, none if it cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     try:
-        return frozenset(FT2Font(file).get_charmap())
+        font = FT2Font(file)
     except RuntimeError:
         return frozenset()
+    return frozenset(font.get_charmap() if font.scalable else ())  # others are pictures of one size
 
 
 _opened = cache(ImageFont.truetype)

@@ -103,7 +103,7 @@ class PrototypeMedia(Callback):
             part = part_in(view.box, samples[record.sample_id], datamodule.tables.part_names)
             name = " · ".join(filter(None, [f"prototype {record.unit}", record.class_name, part]))
             tiles.append(unit_tile(view, name, f"{record.figures}, {view.legend}"))
-        _write(trainer, module, "prototypes", png(prototypes_of_class(limited, tiles)))
+        _write(trainer, module, "prototypes", png(sheet_of_prototypes(limited, tiles)))
         _write(trainer, module, "prototypes", _table(records, samples if masked else None), ".csv")
         captions = [f"prototype {r.unit} · {r.class_name} · {r.figures}" for r in limited]
         log_images(trainer.loggers, "media/prototypes", tiles, captions, trainer.global_step)
@@ -146,16 +146,17 @@ def prototype_records(
     first = {unit: group[0] for group in source.duplicates() for unit in group[1:]}
     labels = units.owner.int().argmax(dim=1) if multilabel else source.label
     columns = [c.tolist() for c in (labels, source.row, source.col, source.box, source.distance)]
+    weights = None if units.weight is None else units.weight.cpu()
     records = []
     for unit in (units.active & source.found.to(units.active.device)).nonzero().flatten().tolist():
         label, row, col, box, distance = (column[unit] for column in columns)
-        weight = None if units.weight is None else units.weight[label, unit].item()
+        weight = None if weights is None else weights[label, unit].item()
         source_of = (class_names[label], source.sample_id[unit], (row, col), tuple(box))
         records.append(PrototypeRecord(label, unit, *source_of, distance, weight, first.get(unit)))
     return sorted(records)
 
 
-def prototypes_of_class(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image]) -> Image.Image:
+def sheet_of_prototypes(records: Sequence[PrototypeRecord], tiles: Sequence[Image.Image]) -> Image.Image:
     """The tiles, one group per class."""
     pairs = groupby(zip(records, tiles, strict=True), key=lambda pair: pair[0].label)
     groups = [list(group) for _, group in pairs]

@@ -31,7 +31,7 @@ class PhaseProgressBar(RichProgressBar):
     seconds_between_losses = 0.5
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
-        """The description, the bar and the number of batches, for all of which 80 columns have room."""
+        """The description, the bar and the number of batches, which fit into 80 columns."""
         return super().configure_columns(trainer)[:3]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -26,13 +26,9 @@ from protometry.run_folder.folder import given_folder
 
 CHECKPOINT_KEY = "logger_run_ids"
 BEST_KEY = "logger_best_values"
-SETTINGS = {  # where the environment does not say otherwise
-    "WANDB_INIT_TIMEOUT": "30",  # seconds, of 90
-    "WANDB_FINISH_TIMEOUT": "120",  # W&B alone would wait without end
-    # of 15 s: a killed run would lose the rows in between, which a resumed one does not repeat
-    "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL": "0.05",
-    "WANDB_ERROR_REPORTING": "false",  # uses the network even offline
-}
+# seconds, unless the environment says otherwise; W&B alone would wait 90 s to begin and without end to finish, and
+# would write its file every 15 s: a killed run would lose the rows in between, which a resumed one does not repeat
+WAITS = {"init_timeout": 30.0, "finish_timeout": 120.0, "x_transaction_log_flush_interval": 0.05}
 
 
 class MissingCredentialsError(ValueError):
@@ -114,14 +110,15 @@ class RunWandbLogger(WandbLogger):
             return self._experiment
         import wandb  # here, because other loggers work where it is broken
 
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its error reports use the network even offline
         os.environ.setdefault("WANDB_DATA_DIR", self._pictures)
         self._mode = self._mode or wandb_mode()
+        waits = {name: wait for name, wait in WAITS.items() if f"WANDB_{name.upper()}" not in os.environ}
         self._folder.mkdir(parents=True, exist_ok=True)  # wandb goes elsewhere if it is missing
         while True:
-            quiet = {"quiet": True, "silent": True} if self.is_offline else {}  # :meth:`finalize` says what matters
-            self._wandb_init.update(mode=self._mode, settings=quiet)
+            # offline, :meth:`finalize` says what matters
+            quiet: dict[str, Any] = {"quiet": True, "silent": True} if self.is_offline else {}
+            self._wandb_init.update(mode=self._mode, settings=waits | quiet)
             try:
                 return super().experiment
             except Exception as error:

@@ -17,30 +17,39 @@ UNLIKE, NONE_OF_THEM = 0.95, 0.99  # shares of training images with a nearer nei
 class Neighbours:
     """Training images as a model sees them, which tell photos that are unlike all of them.
 
-    A photo is unlike them if its cosine similarity to the nearest one is below that of nearly every training image to
-    the nearest other one. Source: Sun et al. (2022), Out-of-Distribution Detection with Deep Nearest Neighbors, with
-    k = 1, as their similarities need no images besides them to set a threshold.
+    A photo is unlike them if nearly every training image has a nearer neighbour among the others than the photo has
+    among all of them. Source: Sun et al. (2022), Out-of-Distribution Detection with Deep Nearest Neighbors, with the
+    cosine similarity, k = 1 and a threshold from the training images themselves.
 
     Args:
         embeddings: ``(n, D)`` float, means over cells of the latents of n training images.
     """
 
     def __init__(self, embeddings: Tensor) -> None:
-        self.embeddings = normalize(embeddings.float(), dim=1).half()  # as an exported model keeps them
-        images = self.embeddings.float()
-        self._nearest = (images @ images.T).fill_diagonal_(-1).amax(dim=1)
+        self.embeddings = embeddings.float()
+        self._images = normalize(self.embeddings, dim=1)
+        self._nearest = (self._images @ self._images.T).fill_diagonal_(-1).amax(dim=1)
 
     def cautions(self, latent: Tensor) -> list[str]:
-        """A sentence if the image of a latent ``(D, h, w)`` is unlike the training images."""
+        """A sentence if the image of a latent ``(D, h, w)`` is unlike the training images.
+
+        Raises:
+            ValueError: if the training images have another number of channels, as in a damaged export.
+        """
+        if len(latent) != self.embeddings.shape[1]:
+            raise ValueError(
+                f"Expected embeddings of training images with {len(latent)} channels, as the latent of the model has, "
+                f"but got {self.embeddings.shape[1]}. Export the model again."
+            )
         image = normalize(latent.detach().cpu().float().mean(dim=(1, 2)), dim=0)
-        closest = float((self.embeddings.float() @ image).amax())
+        closest = float((self._images @ image).amax())
         share = float((self._nearest > closest).double().mean())
         if share < UNLIKE:
             return []
         most = "all" if share == 1 else f"{100 * share:.0f} % of"
         none = ": it may show none of the classes" if share >= NONE_OF_THEM else ""
         return [
-            f"It is unlike the training images{none}. Its similarity to the nearest one is {closest:.2f}, and {most} "
+            f"It is unlike the training images{none}. Its similarity to the nearest one is {closest:.3g}, and {most} "
             f"{counted(len(self._nearest), 'training image')} have a nearer one."
         ]
 

@@ -41,6 +41,7 @@ def explained(path, photo, folder):
 def test_a_run_is_exported_and_explained_without_its_data(run_copy, photo, tmp_path, monkeypatch):
     model, checkpoint = tmp_path / "new" / "model", run_copy / "checkpoints" / "best.ckpt"
     expected = explained(checkpoint, photo, tmp_path / "expected")
+    assert b"It is unlike the training images" in expected["photo-png.json"]
     main([str(run_copy), "--out", str(model), *ALLOWED])
     run = TrainedModel(checkpoint, allow_classes=["tests"])
     state, weights = run.checkpoint["state_dict"], load_file(model / WEIGHTS)

@@ -5,8 +5,16 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import save
 
-from protometry.run_folder.model_folder import WEIGHTS, read_description, read_exported, write_exported
+from protometry.run_folder.model_folder import (
+    EMBEDDINGS,
+    WEIGHTS,
+    read_description,
+    read_embeddings,
+    read_exported,
+    write_exported,
+)
 
 SOURCE = {"unit": 0, "photo": "0.png", "box": [0, 0, 3, 3], "crop": None, "sample_id": "a", "class_name": "b"}
 FACTS = {
@@ -73,3 +81,18 @@ def test_weights_that_were_not_fetched(folder):
     (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n")
     with pytest.raises(ValueError, match="is a Git LFS pointer in place of the weights; `git lfs pull`"):
         read_exported(folder)
+
+
+@pytest.mark.parametrize("tensors", [
+    {"other": torch.ones(2, 3)}, {"embeddings": torch.ones(2, 3, 1)}, {"embeddings": torch.tensor([[torch.nan]])},
+    {"embeddings": torch.ones(2, 3, dtype=torch.int64)}, {"embeddings": torch.ones(0, 3)},
+    {"embeddings": torch.ones(1001, 3)},
+])  # fmt: skip
+def test_embeddings_that_cannot_be_compared_with_a_photo(folder, tensors):
+    assert read_embeddings(folder) is None  # as in the folders of earlier versions
+    (folder / EMBEDDINGS).write_bytes(save(tensors))
+    with pytest.raises(ValueError, match=r"to hold finite `embeddings` .* of up to 1000 images, but got .* Export"):
+        read_embeddings(folder)
+    (folder / EMBEDDINGS).write_bytes(b"")
+    with pytest.raises(ValueError, match="to hold embeddings, but it is empty"):
+        read_embeddings(folder)

@@ -43,13 +43,13 @@ def test_another_font_of_the_machine_is_used_for_what_the_first_lacks(monkeypatc
     dejavu = next(text_in_pictures._fonts())
     letters = map(chr, sorted(text_in_pictures._letters_of(stix) - text_in_pictures._letters_of(dejavu)))
     only = next(letter for letter in letters if letter.isprintable())
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [stix, str(tmp_path / "damaged.ttf")])
+    monkeypatch.setattr(text_in_pictures, "_system_fonts", lambda: [str(tmp_path / "damaged.ttf"), stix])
     assert font_of(only, 20).path == stix
     assert font_of("a", 20).path.endswith("DejaVuSans.ttf")
 
 
 def test_letters_that_no_font_has_are_named_once(monkeypatch):
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [])
+    monkeypatch.setattr(text_in_pictures, "_system_fonts", lambda: [])
     with pytest.warns(UserWarning, match="No font of this machine has 鳥 鸟, and pictures show boxes"):
         assert width_of("鸟 and 鳥", 12) > 0
     with warnings.catch_warnings():

@@ -17,7 +17,7 @@ from protometry.callbacks.run.pictures import (
     by_place,
     evidence,
     prototype_records,
-    prototypes_of_class,
+    sheet_of_prototypes,
 )
 from protometry.datamodules import SketchBirds
 from protometry.datamodules.sample import Capabilities, ClassTables
@@ -185,13 +185,13 @@ def test_projection_leaves_a_sheet_a_table_and_captioned_tiles(tmp_path):
     assert edges == [((0, 0, 255), (255, 255, 255)), *[((255, 0, 0), (255, 255, 255))] * 2]
     assert run.datamodule.images.asked == [0, 2]  # every image once, and only those that are needed
     contact = Image.open(folder / "warm-epoch01.png")
-    assert contact.size == prototypes_of_class(prototype_records(Model(units()), ["crow, black", "jay"]), tiles).size
+    assert contact.size == sheet_of_prototypes(prototype_records(Model(units()), ["crow, black", "jay"]), tiles).size
 
 
 def test_classes_are_rows():
     records = prototype_records(Model(units()), ["crow", "jay"])
     tiles = [Image.new("RGB", (40, 10), colour) for colour in ("#0000ff", "#ff0000", "#00ff00")]
-    contact = prototypes_of_class(records, tiles)
+    contact = sheet_of_prototypes(records, tiles)
     # two columns of 40 + 8; titles of 24 and tiles of 10 + 4 pixels in turn
     assert contact.size == (96, 2 * (24 + 14))
     assert [contact.getpixel(place) for place in ((4, 24), (4, 62), (52, 62))] == [

@@ -31,7 +31,7 @@ def test_what_to_know_of_boxes(boxes, uncropped, said):
 
 @pytest.mark.parametrize(("degrees", "said"), [
     (5.1, []),  # from the last image, as 94 of 100 are from their neighbours
-    (6.1, ["It is unlike the training images. Its similarity to the nearest one is 0.99, and 96 % of 100 training"]),
+    (6.1, ["It is unlike the training images. Its similarity to the nearest one is 0.994, and 96 % of 100"]),
     (10.1, ["It is unlike the training images: it may show none of the classes. Its similarity to the nearest one is"]),
 ])  # fmt: skip
 def test_a_photo_is_unlike_images_that_have_nearer_neighbours(degrees, said):
@@ -42,6 +42,8 @@ def test_a_photo_is_unlike_images_that_have_nearer_neighbours(degrees, said):
     asked = torch.tensor(93.0 + degrees).deg2rad()
     latent = torch.stack([asked.cos(), asked.sin()])[:, None, None] * torch.tensor([[1.0, 3.0]])
     assert [sentence[: len(part)] for sentence, part in zip(neighbours.cautions(latent), said, strict=True)] == said
+    with pytest.raises(ValueError, match="with 3 channels, as the latent of the model has, but got 2"):
+        neighbours.cautions(torch.ones(3, 1, 2))
 
 
 def test_noise_is_unlike_the_training_images_and_test_images_are_not():

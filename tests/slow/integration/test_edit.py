@@ -1,4 +1,4 @@
-"""Editing a trained model: what is removed and why, and what stays as it was."""
+"""Edited models: what is removed and why, and what does not change."""
 
 from __future__ import annotations
 
