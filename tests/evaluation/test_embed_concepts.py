@@ -28,7 +28,8 @@ def tower(tmp_path):
 
 def arguments(tmp_path, size):
     (tmp_path / "words.txt").write_text("a red wing\na long tail\n")
-    data = ["--data=SketchBirds", "--data.preset=tiny", "--data.train_size=8", f"--data.image_size={size}"]
+    (tmp_path / "data.yaml").write_text("data: {class_path: SketchBirds, init_args: {preset: tiny, train_size: 8}}\n")
+    data = [f"--config={tmp_path / 'data.yaml'}", f"--data.image_size={size}"]
     return [str(tmp_path / "words.txt"), f"--out={tmp_path / 'words.npz'}", *data]
 
 

@@ -102,7 +102,9 @@ def test_a_planted_layer_is_found():
 def test_words_that_nothing_shows_are_refused_and_nothing_is_changed():
     model, (embeddings, strengths, labels) = make(), planted()
     before = model.vectors.clone()
-    strengths[:, 1:3] = 0.0
+    strengths[:, 2] = 0.0
+    assert make().fit_concepts(embeddings, strengths, labels, seed=0)["concepts"] == 2  # enough
+    strengths[:, 1] = 0.0
     with pytest.raises(
         ValueError, match=r"at least 2 words .* but 1 of 6 are left \(4 no image shows it, 1 not interp"
     ):

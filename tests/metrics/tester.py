@@ -137,7 +137,8 @@ def updated(metric: SummaryMetric, record: Record, batch: int | None = None) -> 
 
 
 def check_attributes(metric: SummaryMetric) -> None:
-    """What every class declares, and that it reads what ``update`` takes."""
+    """What every class declares, that it reads what ``update`` takes, and that no checkpoint keeps any of it."""
+    assert not metric.state_dict()
     assert isinstance(metric.unit, str)
     assert tuple(inspect.signature(metric.update).parameters) == metric.reads
     assert isinstance(type(metric).higher_is_better, bool)

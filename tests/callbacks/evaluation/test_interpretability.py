@@ -260,6 +260,14 @@ def test_ten_of_many_samples_with_bad_outputs_are_named():
         one_pass(Interpretability(), model, "validation", size=12, images=12)
 
 
+@pytest.mark.parametrize(("attacked", "expected"), [(3, {*NAMES[:3]}), (4, None), (None, None)])
+def test_as_many_images_are_attacked_as_asked_for(attacked, expected):
+    engine = Interpretability(attacked=attacked)
+    engine.this_pass = SimpleNamespace(metrics=["alignment/misalignment_ac"])
+    data = SimpleNamespace(loading=SimpleNamespace(limit=None), shown=lambda split, limit: Dataset(NAMES[:limit]))
+    assert engine._attacked_ids(data, "test") == expected
+
+
 def test_repeated_sample_ids_are_named():
     run = trainer(names=["bird 0", "bird 1", "bird 1", "bird 3"])
     with pytest.raises(ValueError, match=r"Expected every sample id of the test split once, but got 1 .* bird 1\."):

@@ -179,6 +179,7 @@ class TestColumns:
         samples = [data.photos[i] for i in (0, 1, 7)]
         assert [sample["concepts"].tolist() for sample in samples] == [[True, True], [True, True], [False, False]]
         assert [sample["concept_certainty"].tolist() for sample in samples] == [[4, 4], [4, 3], [4, 0]]
+        assert data.photos.unknown(np.array([0, 1, 7])).tolist() == [[False, False], [False, False], [False, True]]
         assert ("labels" in samples[0]) == (task == "attributes")
         by_class = own(data.root, concept_level="class").photos
         assert by_class[7]["concepts"].tolist() == [True, True]

@@ -49,8 +49,8 @@ def test_the_nearest_classes_and_what_separates_them():
 
 
 def test_pictures_of_many_features_and_of_what_was_measured():
-    wide = class_feature_matrix(torch.randn(4, 900).double(), ["bird"] * 4, list(map(str, range(900))))
-    assert wide.width == NAME_WIDTH + 900 + GAP
+    wide = class_feature_matrix(torch.randn(4, 1700).double(), ["bird"] * 4, list(map(str, range(1700))))
+    assert wide.width == NAME_WIDTH + 1700 + GAP  # a pixel each, also where they are more than 1600
     active = torch.tensor([True, False, True])
     units = UnitTable("feature", active, torch.ones(3, 3, dtype=torch.bool), "max", WEIGHT.requires_grad_())
 

@@ -121,6 +121,7 @@ def test_spider():
     metrics["funnybirds/completeness"] = {"value": 0.5}
     (axes,) = spider_plot(metrics, "model").axes
     angles, values = axes.lines[0].get_data()
+    assert axes.get_ylim() == (0, 1)
     known = [axis for axis, name in enumerate(AXES) if name != "sd"]
     known += known[:1]  # back to the first
     assert np.allclose(values, 0.1 * np.array(known))

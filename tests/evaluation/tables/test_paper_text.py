@@ -95,7 +95,7 @@ def test_csv_and_json_have_every_number_at_full_precision(sections):
 
 
 def test_a_number_of_another_definition_is_marked_and_the_nearest_is_taken(tmp_path, capsys):
-    accuracies = {ACC: 0.9, "general/balanced_accuracy": 0.8, F1: 0.7}
+    accuracies = {ACC: 0.9, "general/balanced_accuracy": entry(0.8, 0.7, 0.9), F1: 0.7}
     write_run(tmp_path / "run", accuracies, fold=None, protocol={"backbone": "resnet50"})
     evaluate.main(["table", str(tmp_path / "run"), "--published", "quanproto/2"])
     ours = next(row for row in cells(capsys.readouterr().out) if row[1] == "run")

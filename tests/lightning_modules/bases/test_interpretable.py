@@ -56,6 +56,12 @@ def test_loss_terms_of_the_task():
     assert value > 0
 
 
+def test_predictions_of_loaders_with_and_without_labels():
+    model, images = make().eval(), torch.rand(2, 3, *SIZE)
+    alone, pair = model.predict_step([images], 0), model.predict_step([images, torch.tensor([3, 5])], 0)
+    assert (alone.keys() ^ pair.keys(), pair["label"].tolist()) == ({"label"}, [3, 5])
+
+
 def run(model, datamodule, how):
     getattr(tiny_trainer(limit_train_batches=1), how)(model, datamodule=datamodule)
 
