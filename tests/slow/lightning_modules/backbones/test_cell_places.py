@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 
 from tests.lightning_modules.backbones.test_cell_places import FEW, OWN, errors
@@ -18,10 +20,7 @@ SIZES = [100, 131, 150, 183, 211]
 NAMES = [name for name in NETWORKS if name not in FEW]
 
 
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [(name, side) for row, name in enumerate(NAMES) for column, side in enumerate(SIZES) if (row + column) % 2 == 0],
-)
+@pytest.mark.parametrize(("name", "side"), [*zip(NAMES, cycle(SIZES), strict=False)])
 def test_boxes_of_many_networks(name, side):
     """Weights of either sign and the choices of max-pooling leave some pixels of a cell, which an average would not."""
     (worst, _), geometry, *_ = errors(name, side)
