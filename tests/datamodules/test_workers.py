@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from torch.utils.data import _utils
 
 from protometry.datamodules.dataset import Mapped
 from protometry.datamodules.workers import WorkerLoader
@@ -32,7 +33,8 @@ NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_7
     (fails, PermissionError(13, "Permission denied", "x"), r"^\[Errno 13\] Permission denied: 'x'$"),
     (fails, KeyError("a mistake of ours"), r"Traceback"),
 ])  # fmt: skip
-def test_a_failure_in_a_worker_reaches_the_main_process(make, error, said):
+def test_a_failure_in_a_worker_reaches_the_main_process(make, error, said, monkeypatch):
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5)  # seconds that torch waits for a worker to end
     loader = WorkerLoader(Mapped(make, [error]), batch_size=None, num_workers=1, timeout=20)
     with pytest.raises(type(error)) as raised:
         list(loader)
