@@ -8,21 +8,29 @@ keeps its vector. The pruned variant is a phase plan with a ``prune`` phase appe
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.class_prototypes import HEAD_LOSSES, ClassPrototypes, fine_tuned, from_scratch
 from protometry.lightning_modules.bases.interpretable import LossTerm
-from protometry.lightning_modules.bases.losses import cluster, multilabel_margin
+from protometry.lightning_modules.bases.losses import cluster, cross_entropy, multilabel_margin
 from protometry.lightning_modules.contract import ModelOutput
 from protometry.lightning_modules.heads.addon import AddonKind, addon_layers
-from protometry.lightning_modules.heads.prototypes import PrototypeLayer, Similarity, nearest_distance
-from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec
-from protometry.metrics.primitives.checks import check_at_least
+from protometry.lightning_modules.heads.prototypes import (
+    PrototypeLayer,
+    Similarity,
+    nearest_distance,
+)
+from protometry.lightning_modules.phases import OptimizerSpec, Phase, PhasePlan, SchedulerSpec, one_cycle
+from protometry.metrics.primitives.checks import check_at_least, check_choice
+from protometry.metrics.primitives.peaks import margin_to_elsewhere
 
 LOSSES = {"cross_entropy": 1.0, "cluster": 0.8, "separation": -0.08}
+CHANNELS = 128  # of the add-on, where nothing is said
+Addon = Literal[AddonKind, "metric"]
 COSINE_LOSSES = {"cross_entropy": 1.0, "cluster": 1.0, "separation": -0.1}
 
 
@@ -46,6 +54,16 @@ def _last(name: str) -> Phase:
 
 _DECAY = SchedulerSpec("MultiStepLR", {"milestones": [4, 9, 14], "gamma": 0.1})  # stepped before each epoch
 _EVERY_TENTH = SchedulerSpec("StepLR", {"step_size": 10, "gamma": 0.1})
+_METRIC = one_cycle(
+    "metric",
+    15,
+    {"addon": 1e-3},
+    {"cross_entropy_without_own": 1.0, "margin": -1.0},
+    OptimizerSpec("AdamW", {"weight_decay": 0.0}),
+    bn="eval",
+    on_enter=("recurring_patches",),
+    selectable=True,
+)
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
@@ -55,18 +73,24 @@ class ProtoPNet(ClassPrototypes):
     Source: Chen et al. 2019. Presets: ``original`` (two cycles of the published schedule), ``quanproto`` (Schlinge et
     al. 2025, CUB; set ``off_class_init: 0``, ``epsilon: 1e-14``, ``prototype_range: [0.4, 1]`` and, with single labels,
     ``class_weights: true``, as the files in ``configs/model/quanproto`` do), ``funnybirds`` (Opłatek et al. 2024: rates
-    fall every tenth epoch, one projection after 25), ``sketch`` (ours, for the from-scratch backbone) and
-    ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images).
+    fall every tenth epoch, one projection after 25), ``sketch`` (ours, for the from-scratch backbone),
+    ``pretrained`` (ours, for a pretrained backbone, cosine similarity and few images) and ``frozen`` (ours, for a
+    pretrained backbone that stays as it is: prototypes start as the patches that recur in the images of a class and
+    remain these patches, while the metric that compares them is learnt; set ``addon: metric``, ``similarity:
+    cosine_exp``, ``own_class_init: 5`` and ``off_class_init: null``).
 
-    The last two solve the last layer, the authors' three train it as published. docs/models/protopnet.md has the effect
-    of the solution, which was not measured with the authors' schedules.
+    ``sketch`` and ``pretrained`` solve the last layer, the authors' three train it as published, and ``frozen`` leaves
+    its weights equal. docs/models/protopnet.md has the effect of the solution, which was not measured with the authors'
+    schedules.
 
     Args:
         prototypes_per_class: prototypes owned by each class.
-        prototype_channels: D, channels of the add-on and of the prototypes.
+        prototype_channels: D, channels of the add-on and of the prototypes, by default 128; with ``metric``, those of
+            the backbone.
         addon: ``sigmoid`` is the original (1×1 convolution, ReLU, 1×1 convolution, sigmoid); ``linear`` is one 1×1
-            convolution, which suits ``cosine`` and few training images.
-        similarity: ``l2_log`` or ``cosine``.
+            convolution, which suits ``cosine`` and few training images; ``metric`` is one square matrix, the identity
+            at first, for cells and prototypes alike.
+        similarity: ``l2_log``, ``cosine`` or ``cosine_exp``.
         epsilon: ε of ``l2_log``.
         own_class_init: initial head weight between a class and its own prototypes.
         off_class_init: initial head weight between a class and a prototype of another class; null if a class reads only
@@ -117,14 +141,15 @@ class ProtoPNet(ClassPrototypes):
             )
         ),
         "pretrained": fine_tuned(COSINE_LOSSES),
+        "frozen": PhasePlan((_METRIC,)),
         "sketch": from_scratch(LOSSES),
     }
 
     def __init__(  # noqa: PLR0913 - a command line sets these one by one
         self,
         prototypes_per_class: int = 10,
-        prototype_channels: int = 128,
-        addon: AddonKind = "sigmoid",
+        prototype_channels: int | None = None,
+        addon: Addon = "sigmoid",
         similarity: Similarity = "l2_log",
         epsilon: float = 1e-4,
         own_class_init: float = 1.0,
@@ -138,11 +163,25 @@ class ProtoPNet(ClassPrototypes):
             raise ValueError(
                 f"Expected argument `prototype_range` to be two finite numbers, the lower first, but got {low}, {high}."
             )
-        for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", prototype_channels)):
+        check_choice("addon", addon, get_args(Addon))
+        if self.hparams["preset"] == "frozen" and addon != "metric":
+            raise ValueError(
+                "Expected argument `addon` to be 'metric' with `preset: frozen`, where prototypes stay patches "
+                f"while the add-on is trained, but got {addon!r}."
+            )
+        inputs, metric = self.backbone.out_channels, addon == "metric"
+        channels = (inputs if metric else CHANNELS) if prototype_channels is None else prototype_channels
+        for name, value in (("prototypes_per_class", prototypes_per_class), ("prototype_channels", channels)):
             check_at_least(name, value, 1)
-        self.addon = addon_layers(self.backbone.out_channels, prototype_channels, 1 if addon == "linear" else 2, addon)
+        if metric and channels != inputs:
+            raise ValueError(
+                f"Expected argument `prototype_channels` to be null with `addon: metric`, whose matrix keeps the "
+                f"{inputs} channels of the backbone, but got {channels}."
+            )
+        layers = 1 if addon == "linear" else 2
+        self.addon = nn.Identity() if addon == "metric" else addon_layers(inputs, channels, layers, addon)
         units = prototypes_per_class * self.num_classes
-        self.prototypes = PrototypeLayer(units, prototype_channels, similarity, epsilon)
+        self.prototypes = PrototypeLayer(units, channels, similarity, epsilon, metric)
         if similarity == "l2_log":
             self.prototypes.vectors.data.mul_(high - low).add_(low)
         self.own_prototypes(prototypes_per_class, own_class_init, off_class_init)
@@ -162,16 +201,42 @@ class ProtoPNet(ClassPrototypes):
         nearest = nearest_distance(distances)
         maps = self.prototypes.similarities(distances.detach())
         scores = self.prototypes.similarities(nearest) * self.prototypes.active
-        return ModelOutput(self.head(scores), scores, maps, latent, {"distance": nearest})
+        extras = {"distance": nearest} | ({"distances": distances} if "margin" in self.phase.losses else {})
+        return ModelOutput(self.head(scores), scores, maps, latent, extras)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Those of the modules; the matrix of ``addon: metric`` is the add-on."""
+        groups = super().parameter_groups()
+        if self.prototypes.metric is not None:
+            groups |= {"addon": [*self.prototypes.metric.parameters()], "prototypes": [self.prototypes.vectors]}
+        return groups
+
+    def _cross_entropy_without_own(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
+        others = batch["sample_key"][:, None] != self.prototypes.sample_key
+        logits = self.head(output.scores * others)
+        return cross_entropy(logits, batch["label"], batch.get("class_targets"), self.class_weights)
+
+    def _margin(self, output: ModelOutput, batch: dict[str, Any]) -> Tensor:
+        per_class = len(self.owner) // self.num_classes
+        own = batch["label"][:, None] * per_class + torch.arange(per_class, device=self.owner.device)
+        images = torch.arange(len(own), device=own.device)[:, None]
+        margins, active = margin_to_elsewhere(output.extras["distances"][images, own]), self.prototypes.active[own]
+        return (margins * active).sum() / active.sum().clamp_min(1)
 
     def loss_terms(self) -> dict[str, LossTerm]:
-        """Adds two terms for multilabel data, as the released code of Schlinge et al. 2025 has them.
+        """Adds two terms for single labels and two others for multilabel data.
 
-        They are ``multilabel_margin_sum`` (over the images of a batch, not their mean) and ``absent_separation`` (mean
-        over the labels an image does not have of the distance to their nearest prototype).
+        Ours: ``cross_entropy_without_own`` (a prototype says nothing about the image that it is a patch of) and
+        ``margin`` (of the prototypes of the image's class, see :func:`margin_to_elsewhere`; higher is better, the
+        coefficient is negative). As the released code of Schlinge et al. 2025 has them: ``multilabel_margin_sum`` (over
+        the images of a batch, not their mean) and ``absent_separation`` (mean over the labels an image does not have of
+        the distance to their nearest prototype).
         """
         if self.task != "multilabel":
-            return super().loss_terms()
+            return super().loss_terms() | {
+                "cross_entropy_without_own": self._cross_entropy_without_own,
+                "margin": self._margin,
+            }
         own = self.owner.T & self.prototypes.active
         return super().loss_terms() | {
             "multilabel_margin_sum": lambda output, batch: (

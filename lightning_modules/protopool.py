@@ -308,7 +308,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
             weight=torch.einsum("kcs,cus->ku", weight, self.slots.hard()),
             vectors=self.prototypes.vectors,
             source=self.prototypes.source(),
-            comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
+            comparison="projection" if self.prototypes.by_direction else "distance",
             presence=presence,
         )
 

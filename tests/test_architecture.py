@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, str] = {
     "run_folder": "",
     "datamodules": "run_folder",
     "lightning_modules": "run_folder metrics:accuracy metrics.primitives.checks "
-    "metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
+    "metrics.primitives.peaks metrics.primitives.perturbation metrics.primitives.truth metrics.primitives.upsample",
     "explanations": "run_folder.text_in_pictures lightning_modules.contract lightning_modules.bases.geometry "
     "metrics.concepts.maps metrics.primitives.boxes metrics.primitives.checks "
     "metrics.primitives.intersection_over_union metrics.primitives.places metrics.primitives.regions "

@@ -29,7 +29,12 @@ from protometry.callbacks.phases.pruning import ignore_silent, prune, prune_unit
 from protometry.callbacks.phases.ranks import assert_equal_over_ranks, broadcast_buffers
 from protometry.callbacks.phases.scores import keep_scores
 from protometry.callbacks.phases.selection import select_features
-from protometry.callbacks.phases.starting_patches import sample_patches, spread_patches, typical_patches
+from protometry.callbacks.phases.starting_patches import (
+    recurring_patches,
+    sample_patches,
+    spread_patches,
+    typical_patches,
+)
 from protometry.callbacks.phases.words import similarities_to_words
 from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, model_of
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
@@ -40,6 +45,7 @@ ACTIONS: dict[str, Action] = {
     "sample_patches": sample_patches,
     "spread_patches": spread_patches,
     "typical_patches": typical_patches,
+    "recurring_patches": recurring_patches,
     "project": project,
     "project_distinct": partial(project, distinct=True),
     "prune": prune,

@@ -1,4 +1,4 @@
-"""Prototypes that start as latent patches of training images: random ones, or typical ones far from each other."""
+"""Prototypes that start as latent patches of training images: random, far from each other, or recurring ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from torch.nn import functional as F
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
+from protometry.callbacks.phases.pruning import Prunable
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable
+from protometry.metrics.primitives.peaks import margin_to_elsewhere, reach
 
 AT_ONCE = 32  # images per forward
-IMAGES_PER_CLASS = 20  # whose patches a class chooses from
+IMAGES_PER_CLASS = 20  # whose patches a class chooses from, if they are to be far from each other
+RECURRING_IN = 30  # images of a class in which patches recur
 TYPICAL = 0.05  # share of the patches of a class that are typical of it
+RECURRING = 0.1  # share of the patches of a class that recur most
 
 
 @torch.no_grad()
@@ -88,17 +92,98 @@ def typical_patches(trainer: Trainer, module: LightningModule) -> dict[str, floa
 
 
 @torch.no_grad()
-def _spread(trainer: Trainer, module: LightningModule, action: str) -> dict[str, float]:
-    if not isinstance(module, Projectable):
-        raise wrong_model(module, action, "with prototypes")
-    table = model_of(module).units()
+def recurring_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``recurring_patches``: units become the patches that recur, at one place, in the images of their class.
+
+    Ours. No part labels are needed to know which patches stand for a part: a patch of one finds exactly one place in
+    every image of the class. See :func:`recurring`; classes choose from ``RECURRING_IN`` images. A class with fewer
+    such places than units keeps the others unused. All processes compute the same.
+
+    Returns:
+        images, how many different ones were chosen, and units, how many are in use.
+
+    Raises:
+        TypeError: if the model has no prototypes that belong to one class each and can be pruned, or the data are
+            multilabel.
+        ValueError: if a class has no training image.
+    """
+    owner = model_of(module).units().owner
+    if not (isinstance(module, Prunable) and (owner.sum(dim=1) <= 1).all()):
+        raise wrong_model(module, "recurring_patches", "with prototypes of one class each")
+    _refuse_several_labels(trainer, "recurring_patches")
+    dataset = datamodule_of(trainer).shown("projection")
+    rows, of_class = _images_by_class(dataset, owner.shape[1], RECURRING_IN)
+    latent = _latents(module, dataset, rows.tolist())
+    patch = torch.zeros(len(owner), dtype=torch.int64, device=latent.device)
+    found = torch.zeros(len(owner), dtype=torch.bool, device=latent.device)
+    for label in range(owner.shape[1]):
+        images, units = (of_class == label).nonzero()[:, 0].to(latent.device), owner[:, label].nonzero()[:, 0]
+        chosen = recurring(latent[images], model_of(module).geometry.grid, len(units))
+        filled = units[: len(chosen)]
+        patch[filled] = images[chosen // latent.shape[1]] * latent.shape[1] + chosen % latent.shape[1]
+        found[filled] = True
+    image, cell = patch // latent.shape[1], patch % latent.shape[1]
+    _start(module, dataset, rows[image.cpu()], cell, latent[image, cell], found)
+    module.prune(found)
+    return {"images": float(len(set(image[found].tolist()))), "units": float(found.sum())}
+
+
+def recurring(latent: Tensor, grid: tuple[int, int], most: int) -> Tensor:
+    """Patches that each have one place in the images of a class, and different places.
+
+    They are ordered by the mean over the other images of :func:`.margin_to_elsewhere` of cosine distances. Of the share
+    ``RECURRING`` with the largest, each is taken unless its best cells lie within :func:`.reach` of those of one
+    taken before in at least half of the images.
+
+    Args:
+        latent: ``(n, c, D)`` float, c patches of each of n images of a class.
+        grid: ``(h, w)``, rows and columns of the c cells.
+        most: number of patches.
+
+    Returns:
+        ``(k,)`` int64 in 0..n·c - 1, at most so many, the best first.
+
+    Example:
+        >>> cells = torch.eye(6)[torch.tensor([[0, 5, 5, 5, 5, 1], [0, 5, 5, 5, 5, 2]])]  # alike at the left
+        >>> recurring(cells, (1, 6), most=1)
+        tensor([0])
+    """
+    unit = F.normalize(latent, dim=2)
+    patches = unit.flatten(0, 1)
+    margin = patches.new_zeros(len(unit), len(patches))
+    for image, cells in enumerate(unit):
+        margin[image] = margin_to_elsewhere((1 - patches @ cells.T).view(-1, *grid))
+        margin[image, image * len(cells) : (image + 1) * len(cells)] = 0  # every patch is in its own image
+    mean = margin.sum(dim=0) / max(1, len(unit) - 1)
+    best = mean.sort(descending=True, stable=True).indices[: max(most, int(RECURRING * len(patches)))]
+    peak = (patches[best] @ patches.T).view(-1, *latent.shape[:2]).argmax(dim=2)
+    place = torch.stack([peak // grid[1], peak % grid[1]])
+    apart = (place[:, :, None] - place[:, None]).abs().amax(dim=0)
+    alike = (apart <= reach(grid)).float().mean(dim=2) >= 0.5
+    chosen: list[int] = []
+    left = torch.ones(len(best), dtype=torch.bool, device=best.device)
+    while len(chosen) < most and left.any():
+        chosen.append(int(left.byte().argmax()))
+        left &= ~alike[chosen[-1]]
+    return best[chosen]
+
+
+def _refuse_several_labels(trainer: Trainer, action: str) -> None:
     datamodule = datamodule_of(trainer)
-    dataset = datamodule.shown("projection")
     if datamodule.capabilities("projection").multi_label is True:
         raise TypeError(
             f"Expected images of one label each for the action {action!r}, but got {type(datamodule).__name__}, whose "
             "images have several."
         )
+
+
+@torch.no_grad()
+def _spread(trainer: Trainer, module: LightningModule, action: str) -> dict[str, float]:
+    if not isinstance(module, Projectable):
+        raise wrong_model(module, action, "with prototypes")
+    table = model_of(module).units()
+    _refuse_several_labels(trainer, action)
+    dataset = datamodule_of(trainer).shown("projection")
     rows, of_class = _images_by_class(dataset, table.owner.shape[1])
     latent = _latents(module, dataset, rows.tolist())
     of_class = of_class.to(latent.device)
@@ -195,12 +280,12 @@ def most_typical(typical: Tensor, labels: Tensor, share: float, least: int = 1) 
     return torch.cat(kept).sort().values
 
 
-def _images_by_class(dataset: Any, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Rows of at most ``IMAGES_PER_CLASS`` images of each class, those with the least keys, and their classes."""
+def _images_by_class(dataset: Any, num_classes: int, most: int = IMAGES_PER_CLASS) -> tuple[Tensor, Tensor]:
+    """Rows of at most so many images of each class, those with the least keys, and their classes."""
     labels = torch.from_numpy(dataset.labels)
     keys = torch.tensor([sample_key(name) for name in dataset.sample_ids])
     order = keys.argsort()
-    chosen = [order[labels[order] == label][:IMAGES_PER_CLASS] for label in range(num_classes)]
+    chosen = [order[labels[order] == label][:most] for label in range(num_classes)]
     if empty := [label for label, chosen_rows in enumerate(chosen) if not len(chosen_rows)]:
         raise ValueError(f"Expected a training image of every class, but got none of classes {empty[:5]}.")
     rows = torch.cat(chosen)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict, get_args
 
@@ -29,7 +29,7 @@ from protometry.lightning_modules.backbones.networks import (
     sketch,
     vgg,
 )
-from protometry.lightning_modules.backbones.output import check_images_apart, shape_of_features
+from protometry.lightning_modules.backbones.output import check_images_apart, in_evaluation_mode, shape_of_features
 from protometry.lightning_modules.backbones.output_stride import set_output_stride
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
 from protometry.lightning_modules.backbones.weights import load_weights
@@ -62,6 +62,7 @@ class BackboneOptions(TypedDict):
         output_stride: pixels per cell; strides beyond it become dilation.
         strides: ``reduced``: of ResNets, one cell per 8 pixels; 13 or 26: of ConvNeXt, cells at 224 pixels.
         until: the last layer kept, such as ``layer2``, ``features.6`` or ``blocks.8``; null keeps all.
+        join: earlier layers with the same grid, whose channels come before the last one's.
         width: of BagNets, channels of the stem, a multiple of 16; all others are in proportion.
         normalization: of the input; by default what the weights of the network expect.
     """
@@ -73,6 +74,7 @@ class BackboneOptions(TypedDict):
     output_stride: NotRequired[int | None]
     strides: NotRequired[Strides]
     until: NotRequired[str | None]
+    join: NotRequired[list[str]]
     width: NotRequired[int]
     normalization: NotRequired[Normalization]
 
@@ -142,6 +144,7 @@ class Backbone(nn.Module):
         self.net = net
         self.out_channels = out_channels
         self.layers = layers
+        self.join: tuple[str, ...] = ()
         self.kept: KeptFeatures | None = None
         self._grids: dict[tuple[int, int], tuple[int, int]] = {}
         self._fields: dict[tuple[int, int], tuple[Spans, Spans]] = {}
@@ -156,8 +159,52 @@ class Backbone(nn.Module):
         found: Tensor | None = None if self.kept is None else self.kept.find(images)
         if found is not None:
             return found
-        features: Tensor = self.net(self.normalize(images).contiguous(memory_format=torch.channels_last))
-        return features
+        return torch.cat(self._outputs(images), dim=1) if self.join else self._outputs(images)[0]
+
+    def _outputs(self, images: Tensor) -> list[Tensor]:
+        """What the joined layers and the network make of images."""
+        outputs: list[Tensor] = []
+        layers = [self.net.get_submodule(layer) for layer in self.join]
+        hooks = [layer.register_forward_hook(lambda *call: outputs.append(call[-1])) for layer in layers]
+        try:
+            last = self.net(self.normalize(images).contiguous(memory_format=torch.channels_last))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [*outputs, last]
+
+    def join_layers(self, layers: Sequence[str], image_size: tuple[int, int]) -> None:
+        """Put the channels of earlier layers before those of the last one.
+
+        Depths differ in what they tell apart and in how well they locate it: behind the last block of a pretrained
+        network classes are easier to separate, before it cells keep to what they show. The features are taken as they
+        are, so that each depth counts by the variance it has.
+
+        Args:
+            layers: names as in ``until``, in the order in which the network runs them.
+            image_size: ``(H, W)`` pixels.
+
+        Raises:
+            ValueError: if the network has no such layer, or its grid is another one.
+        """
+        paths = [path for path, _ in self.net.named_modules() if path]
+        for layer in layers:
+            fitting = [path for path in paths if path in (layer, f"model.{layer}", f"graph.{layer}")]
+            if not fitting:
+                raise ValueError(
+                    f"Expected argument `backbone.join` to name layers of {self.name}, but it has no {layer!r}."
+                    f"{did_you_mean(layer, [path.removeprefix('model.').removeprefix('graph.') for path in paths])}"
+                )
+            self.join += (fitting[0],)
+        with in_evaluation_mode(self), torch.no_grad():
+            device = next(iter(self.net.parameters())).device
+            shapes = [tuple(output.shape) for output in self._outputs(torch.zeros(1, 3, *image_size, device=device))]
+        if len(shapes) <= len(layers) or len({(len(shape), *shape[2:]) for shape in shapes}) > 1:
+            raise ValueError(
+                f"Expected argument `backbone.join` to name layers with the grid of the last one, but {list(layers)} "
+                f"and the last layer of {self.name} give {shapes}. Set `backbone.output_stride`, or choose others."
+            )
+        self.out_channels = sum(shape[1] for shape in shapes)
 
     def geometry(self, image_size: tuple[int, int]) -> Geometry:
         """The geometry of the output cells for an image of ``(H, W)`` pixels.
@@ -217,9 +264,10 @@ def build_backbone(
             ``IMAGENET1K_V1``, or ``pretrained`` for what timm has for the name. ``output_stride`` is the number of
             pixels per cell, null by default, see :func:`set_output_stride`; ``strides`` is ``"standard"`` (the
             default), ``"reduced"`` (ResNets), 13 or 26 (ConvNeXt); ``until`` the layer to end after, see
-            :func:`end_after`, null (the default) for the whole network; ``width`` (BagNets) 64 by default;
-            ``normalization`` as in :class:`Normalize`, by default what the weights of the network expect,
-            ``"imagenet"`` for modules of your own.
+            :func:`end_after`, null (the default) for the whole network; ``join`` the layers whose features come before,
+            see :meth:`Backbone.join_layers`; ``width`` (BagNets) 64 by default; ``normalization`` as in
+            :class:`Normalize`, by default what the weights of the network expect, ``"imagenet"`` for modules of your
+            own.
         image_size: ``(H, W)`` pixels, for which transformers are made and modules of your own are checked.
         minus_class_token: whether features of transformers of timm and torchvision with a class token are their patches
             minus that token; other features stay as they are.
@@ -240,6 +288,13 @@ def build_backbone(
     if isinstance(options, nn.Module):
         return _backbone_of_module(class_path_of(options), options, {}, image_size)
     _check(options)
+    backbone = _described(options, image_size, minus_class_token)
+    if options.get("join"):
+        backbone.join_layers(options["join"], image_size)
+    return backbone
+
+
+def _described(options: BackboneOptions, image_size: tuple[int, int], minus_class_token: bool) -> Backbone:
     if "class_path" in options:
         module = _imported(options["class_path"], options.get("init_args") or {})
         return _backbone_of_module(options["class_path"], module, options, image_size)
@@ -329,7 +384,7 @@ def _check(options: BackboneOptions) -> None:
         raise ValueError(f"Expected argument `backbone` to have keys of {known}, but got {given}.")
     name = options.get("name")
     if "class_path" in options:
-        own, where = {"class_path", "init_args", "weights", "output_stride"}, "a module"
+        own, where = {"class_path", "init_args", "weights", "output_stride", "join"}, "a module"
     else:
         library = name.partition("/")[0] if isinstance(name, str) and "/" in name else None
         names = get_args(BackboneName)
@@ -340,7 +395,7 @@ def _check(options: BackboneOptions) -> None:
                 f"{name!r}.{near} `protometry backbones PATTERN` lists names; a module of your own goes to "
                 "`backbone.class_path`."
             )
-        own = {"name", "init_args", "weights", "output_stride", "until"} if library else set(known)
+        own = {"name", "init_args", "weights", "output_stride", "until", "join"} if library else set(known)
         own -= set() if library else {"class_path", "init_args"}
         where = f"networks of {library}" if library else str(name)
     if foreign := [key for key in options if key not in own | {"normalization"}]:

@@ -96,9 +96,9 @@ class ClassPrototypes(ComparesPatches, LinearHead, InterpretableModule):
             owner=self.owner & self.prototypes.active[:, None],
             pool="max",
             weight=self.linear.weight,
-            vectors=self.prototypes.vectors,
+            vectors=self.prototypes.embedded(),
             source=self.prototypes.source(),
-            comparison="projection" if self.prototypes.similarity == "cosine" else "distance",
+            comparison="projection" if self.prototypes.by_direction else "distance",
         )
 
     def loss_terms(self) -> dict[str, LossTerm]:

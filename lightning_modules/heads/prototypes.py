@@ -13,8 +13,9 @@ from protometry.lightning_modules.backbones import Backbone
 from protometry.lightning_modules.contract import SourceTable, empty_sources
 from protometry.metrics.primitives.checks import check_choice
 
-Similarity = Literal["l2_log", "cosine", "exp"]
+Similarity = Literal["l2_log", "cosine", "cosine_exp", "exp"]
 SOURCE_BUFFERS = ("sample_key", "row", "col", "label", "distance", "box")
+TEMPERATURE = 0.1  # of ``cosine_exp``: a cosine of 0.9 scores a third of an exact hit, one of 0.5 next to nothing
 BLOCK = 128  # prototypes compared at a time in float64, so that intermediate results stay in the cache of a CPU
 DEVICE_BLOCK = 2048  # the same on an accelerator, which needs larger blocks
 ROUNDING = 1e-13  # of ‖z‖² + ‖p‖² in float64; vectors that differ by less are equal
@@ -52,11 +53,15 @@ class PrototypeLayer(nn.Module):
     """U prototype vectors, their activity, and their source patches.
 
     Source: Chen et al. 2019 (ProtoPNet): d = ‖z − p‖² at every cell, s = log((d + 1)/(d + ε)). With ``cosine`` both
-    sides are normalised, d = 1 − cos and s = max(1 − d, 0). With ``exp``, as Nauta et al. 2021 (ProtoTree),
-    d = √(‖z − p‖² + 1e-14) and s = exp(−d). Distances are the matrix product ‖z‖² − 2⟨z, p⟩ + ‖p‖², which cancels: in
-    training it is computed in float32, in evaluation, projection and phases that keep the prototypes fixed in float64
-    and less its rounding error, because an exact hit must score exactly ln(1/ε), or 1. Autocast never applies, and the
-    result is float32.
+    sides are normalised, d = 1 − cos and s = max(1 − d, 0); with ``cosine_exp`` (ours), s = exp(−d/0.1). With ``exp``,
+    as Nauta et al. 2021 (ProtoTree), d = √(‖z − p‖² + 1e-14) and s = exp(−d). Distances are the matrix product
+    ‖z‖² − 2⟨z, p⟩ + ‖p‖², which cancels: in training it is computed in float32, in evaluation, projection and phases
+    that keep the prototypes fixed in float64 and less its rounding error, because an exact hit must score exactly
+    ln(1/ε), or 1. Autocast never applies, and the result is float32.
+
+    Args:
+        metric: whether a matrix A, the identity at first, is applied to cells and vectors alike, so that vectors that
+            are patches stay patches while A is trained.
 
     Example:
         >>> layer = PrototypeLayer(2, 3).eval()
@@ -75,7 +80,12 @@ class PrototypeLayer(nn.Module):
     projected: Tensor
 
     def __init__(
-        self, num_prototypes: int, channels: int, similarity: Similarity = "l2_log", epsilon: float = 1e-4
+        self,
+        num_prototypes: int,
+        channels: int,
+        similarity: Similarity = "l2_log",
+        epsilon: float = 1e-4,
+        metric: bool = False,
     ) -> None:
         super().__init__()
         check_choice("similarity", similarity, get_args(Similarity))
@@ -83,14 +93,33 @@ class PrototypeLayer(nn.Module):
             raise ValueError(f"Expected argument `epsilon` to be above 0 and below 1, but got {epsilon}.")
         self.similarity = similarity
         self.epsilon = epsilon
-        draw = torch.randn if similarity == "cosine" else torch.rand  # all directions, or the range of a sigmoid
+        draw = torch.randn if self.by_direction else torch.rand  # all directions, or the range of a sigmoid
         self.vectors = nn.Parameter(draw(num_prototypes, channels))
+        self.metric = nn.Conv2d(channels, channels, 1, bias=False) if metric else None
+        if self.metric is not None:
+            nn.init.dirac_(self.metric.weight)
         self.register_buffer("active", torch.ones(num_prototypes, dtype=torch.bool))
         self.register_buffer("projected", torch.tensor(False))
         empty = empty_sources(num_prototypes)
         for name in SOURCE_BUFFERS:
             self.register_buffer(name, getattr(empty, name))
         self.sample_id: list[str] = []  # until the first projection; on the host, so no device is read
+
+    @property
+    def by_direction(self) -> bool:
+        """Whether cells are compared by their direction rather than by their place."""
+        return self.similarity.startswith("cosine")
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Latent ``(B, D, h, w)`` of features of the same shape."""
+        if self.metric is None:
+            return features
+        with torch.autocast(features.device.type, enabled=False):
+            return self.metric(features.float())  # type: ignore[no-any-return]
+
+    def embedded(self) -> Tensor:
+        """The prototypes ``(U, D)`` in the latent."""
+        return self.vectors if self.metric is None else self.embed(self.vectors[:, :, None, None])[:, :, 0, 0]
 
     def distances(self, latent: Tensor, exact: bool | None = None, units: Tensor | None = None) -> Tensor:
         """Distances of every cell to every prototype, or to some.
@@ -118,11 +147,11 @@ class PrototypeLayer(nn.Module):
     ) -> Tensor:
         """``finish`` applied to the distances elementwise; if exact, to a block of prototypes at a time."""
         with torch.autocast(latent.device.type, enabled=False):
-            cells, vectors = latent.float(), self.vectors.float()
-            if self.similarity == "cosine":
-                cells, vectors = self.directions(cells), self.directions(vectors)
+            cells, vectors = latent.float(), self.embedded().float()
             if exact is None:
-                exact = not (self.training and self.vectors.requires_grad)
+                exact = not (self.training and vectors.requires_grad)
+            if self.by_direction:
+                cells, vectors = self.directions(cells), self.directions(vectors)
             cells, shape = cells.flatten(2), cells.shape[2:]
             vectors = vectors if units is None else vectors[units]
             if not exact:
@@ -144,12 +173,14 @@ class PrototypeLayer(nn.Module):
         """Distances of squared Euclidean ones."""
         if self.similarity == "exp":
             return (squared + 1e-14).sqrt()
-        return squared / 2 if self.similarity == "cosine" else squared
+        return squared / 2 if self.by_direction else squared
 
     def similarities(self, distances: Tensor) -> Tensor:
-        """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], ``cosine`` and ``exp`` in [0, 1]."""
+        """Similarities of distances, elementwise; ``l2_log`` in (0, ln(1/ε)], the others in [0, 1]."""
         if self.similarity == "cosine":
             return (1 - distances).clamp_min(0)
+        if self.similarity == "cosine_exp":
+            return torch.exp(-distances / TEMPERATURE)
         if self.similarity == "exp":
             return torch.exp(-distances)
         return torch.log((distances + 1) / (distances + self.epsilon))
@@ -166,7 +197,9 @@ class PrototypeLayer(nn.Module):
 
     @torch.no_grad()
     def load_patches(self, patches: Tensor, valid: Tensor, source: SourceTable) -> None:
-        """Copy patches ``(U, D)`` into the vectors where ``valid`` (U,), and store their source."""
+        """Copy patches ``(U, D)`` of the latent into the vectors where ``valid`` (U,), and store their source."""
+        if self.metric is not None:
+            patches = torch.linalg.solve(self.metric.weight[:, :, 0, 0].double(), patches.double().T).T
         self.vectors.copy_(torch.where(valid[:, None], patches.to(self.vectors), self.vectors))
         for name in SOURCE_BUFFERS:
             getattr(self, name).copy_(getattr(source, name))
@@ -191,7 +224,7 @@ class ComparesPatches:
 
     def embed(self, images: Tensor) -> Tensor:
         """Latent ``(B, D, h, w)`` of images, in which prototypes are compared."""
-        return self.addon(self.backbone(images))  # type: ignore[no-any-return]
+        return self.prototypes.embed(self.addon(self.backbone(images)))
 
     def pool(self, maps: Tensor) -> Tensor:
         """Scores ``(B, U)`` of maps ``(B, U, h, w)``, including inactive prototypes."""

@@ -67,3 +67,35 @@ def peak_locations(
         for chunk in torch.split(cells, max(1, UPSAMPLED_ELEMENTS // math.prod(image_size)))
     ]
     return torch.cat(peaks).view(*maps.shape[:-2], 2)
+
+
+def reach(grid: tuple[int, int]) -> int:
+    """Rows and columns within which two cells of a grid are at one place: a seventh of its shorter side, at least 1.
+
+    Example:
+        >>> reach((14, 14)), reach((4, 8))
+        (2, 1)
+    """
+    return max(1, round(min(grid) / 7))
+
+
+def margin_to_elsewhere(distances: Tensor) -> Tensor:
+    """How much farther than the nearest cell the nearest one elsewhere is, ``(...)`` >= 0, of maps ``(..., h, w)``.
+
+    Ours. Elsewhere are the cells beyond :func:`reach` of the nearest one. The margin is large where a
+    prototype finds one place in an image, and small where all of the image, or nothing in it, resembles the prototype.
+
+    Returns:
+        0 for maps without such cells.
+
+    Example:
+        >>> margin_to_elsewhere(torch.tensor([[0.1, 0.2, 0.9, 0.8, 0.4]]))  # 0.4, not 0.2, beside 0.1
+        tensor(0.3000)
+    """
+    height, width = distances.shape[-2:]
+    cells = torch.arange(height * width, device=distances.device)
+    rows, columns = cells // width, cells % width
+    apart = torch.maximum((rows[:, None] - rows).abs(), (columns[:, None] - columns).abs())
+    nearest, cell = distances.flatten(-2).min(dim=-1)
+    elsewhere = distances.flatten(-2).masked_fill((apart <= reach((height, width)))[cell], torch.inf).amin(dim=-1)
+    return (elsewhere - nearest).where(elsewhere.isfinite(), 0.0)

@@ -87,7 +87,9 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = TINY | {
     "ProtoTree": tiny_prototree,
     "PosthocCBM": tiny_posthoc_cbm,
     "LabelFreeCBM": tiny_label_free_cbm,
-    "ProtoPNet cosine": partial(TINY_PROTOPNET, similarity="cosine", addon="linear"),
+    "ProtoPNet metric": partial(
+        TINY_PROTOPNET, prototype_channels=None, addon="metric", similarity="cosine_exp", off_class_init=None
+    ),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
     "ConceptBottleneck joint": partial(TINY["ConceptBottleneck"], preset="sketch_joint"),
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),

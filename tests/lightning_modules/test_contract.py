@@ -364,7 +364,8 @@ def phases_of(build: Build):
     batch, seen = next(iter(tiny_birds().train_dataloader())), set()
     for preset in build(num_classes=K, image_size=SIZE).presets:
         torch.manual_seed(0)
-        model = build(num_classes=K, image_size=SIZE, preset=preset)
+        needed = {"addon": "metric", "prototype_channels": None} if preset == "frozen" else {}
+        model = build(num_classes=K, image_size=SIZE, preset=preset, **needed)
         shapes = tuple(parameter.shape for parameter in model.parameters())
         for index, phase in enumerate(model.plan.phases):
             equal = (shapes, frozenset(phase.trainable), frozenset(phase.losses.items()), repr(phase.bn))

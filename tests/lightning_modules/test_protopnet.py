@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.projection import project
 from protometry.lightning_modules import ProtoPNet
-from tests.lightning_modules.registry import TINY_PROTOPNET
+from tests.lightning_modules.registry import MODELS, TINY_PROTOPNET, tiny_birds, tiny_trainer
 
 SIZE = (32, 32)
 close = torch.testing.assert_close
@@ -108,6 +110,46 @@ def test_inactive_prototypes_are_left_out_of_the_losses():
     assert values == {"cluster": 102.5, "separation": 5.5, "off_class_l1": 3.0}
 
 
+def test_losses_of_a_metric_by_hand():
+    """A prototype of the image itself does not count; margins of 8, 3 and 0, the fourth of an inactive prototype."""
+    model = make(off_class_init=None)
+    model.prototypes.sample_key[1] = 7
+    output = model(images())
+    output.scores.data = torch.tensor([[1.0, 5.0, 2.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0, 3.0, 0.0]])
+    batch = {"label": torch.tensor([0, 2]), "sample_key": torch.tensor([7, 8])}
+    logits = torch.tensor([[1.0, 2.0, 2.0], [4.0, 2.0, 3.0]])
+    value = model.loss_terms()["cross_entropy_without_own"](output, batch)
+    close(value, nn.functional.cross_entropy(logits, batch["label"]))
+    distances = torch.full((2, 6, 4, 4), 9.0)
+    distances[0, 0, 0, 0], distances[0, 1, 0, 0], distances[0, 1, 3, 3] = 1.0, 2.0, 5.0
+    distances[1, 5, 2, 2] = 0.0
+    output.extras["distances"] = distances
+    model.prune(torch.tensor([True] * 5 + [False]))
+    assert model.loss_terms()["margin"](output, batch).item() == pytest.approx((8 + 3 + 0) / 3)
+
+
+def test_prototypes_stay_patches_while_their_metric_is_learnt():
+    data, phases = tiny_birds(), {"metric": {"epochs": 2}}
+    torch.manual_seed(0)
+    model = MODELS["ProtoPNet metric"](num_classes=8, image_size=SIZE, preset="frozen", phases=phases)
+    trainer = tiny_trainer()
+    trainer.fit(model, data)
+    units, source = model.eval().units(), model.prototypes.source()
+    assert not torch.equal(model.prototypes.metric.weight[:, :, 0, 0], torch.eye(128))
+    images = {
+        int(sample["sample_key"]): sample["image"] for sample in (data.dataset("projection")[i] for i in range(24))
+    }
+    with torch.no_grad():
+        for unit in units.active.nonzero()[:, 0].tolist():
+            output = model(images[int(source.sample_key[unit])][None])
+            assert output.maps[0, unit, source.row[unit], source.col[unit]].item() == pytest.approx(1, abs=1e-6)
+    with evaluation_mode(model), torch.no_grad():
+        before = units.vectors.clone()
+        report = project(trainer, model)
+    assert report["moved_max"] < 1e-6
+    close(model.units().vectors, before, rtol=1e-4, atol=1e-5)
+
+
 def test_loss_terms_with_several_labels_by_hand():
     """Image 0 shows 0 and 2, image 1 shows 2. Cluster: ((3 + 7) / 2 + 6) / 2; separation: ((2 + 2) / 2 + 1) / 2."""
     model = make(task="multilabel")
@@ -181,7 +223,7 @@ def test_funnybirds_schedule():
 def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(preset):
     projected = False
     for phase in ProtoPNet.presets[preset].phases:
-        projected |= "project" in phase.on_enter
+        projected |= bool({"project", "recurring_patches"} & {*phase.on_enter})
         assert phase.selectable == (projected and "prototypes" not in phase.trainable)
         if "backbone" not in phase.trainable:
             assert phase.bn == "eval"
@@ -194,7 +236,9 @@ def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(prese
     ({"epsilon": 2.0}, "`epsilon` to be above 0 and below 1, but got 2.0"),
     ({"similarity": "l2"}, r"`similarity` to be one of .*, but got 'l2'"),
     ({"prototype_range": (1.0, 0.4)}, "`prototype_range` to be two finite numbers, the lower first, but got 1.0, 0.4"),
-    ({"addon": "relu"}, r"`addon` to be one of \('sigmoid', 'linear'\), but got 'relu'"),
+    ({"addon": "relu"}, r"`addon` to be one of \('sigmoid', 'linear', 'metric'\), but got 'relu'"),
+    ({"addon": "metric"}, "`prototype_channels` to be null with `addon: metric`, .* 128 channels .*, but got 8"),
+    ({"preset": "frozen"}, "`addon` to be 'metric' with `preset: frozen`, .*, but got 'sigmoid'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=f"Expected argument {message}"):

@@ -10,7 +10,12 @@ import torch
 from torch.nn import functional as F
 
 from protometry.lightning_modules.contract import empty_sources
-from protometry.lightning_modules.heads.prototypes import BLOCK, PrototypeLayer, focal_similarity, nearest_distance
+from protometry.lightning_modules.heads.prototypes import (
+    BLOCK,
+    PrototypeLayer,
+    focal_similarity,
+    nearest_distance,
+)
 
 close = torch.testing.assert_close
 
@@ -147,9 +152,33 @@ def test_cosine_similarity_by_hand():
         close(layer.similarities(distances).flatten(), torch.tensor([1.0, 0.5**0.5, 0.0, 0.0]), rtol=1e-5, atol=1e-6)
 
 
+def test_exponential_of_a_cosine_by_hand():
+    """cos of (1, 0) with (2, 0) is 1, with (3, 3) is 1/sqrt 2."""
+    layer = make(1, 2, similarity="cosine_exp")
+    with torch.no_grad():
+        layer.vectors.copy_(torch.tensor([[5.0, 0.0]]))
+    maps = layer.maps(torch.tensor([[2.0, 3.0], [0.0, 3.0]])[None, :, None])
+    close(maps.flatten(), torch.tensor([1.0, math.exp(10 * (0.5**0.5 - 1))]))
+
+
+def test_a_metric_applies_to_cells_and_prototypes():
+    layer, features = make(similarity="cosine", metric=True), latents()
+    assert torch.equal(layer.embed(features), features)
+    torch.nn.init.normal_(layer.metric.weight)
+    matrix, expected = layer.metric.weight[:, :, 0, 0].detach().double(), make(similarity="cosine")
+    expected.vectors.data = (layer.vectors.detach().double() @ matrix.T).float()
+    latent = layer.embed(features).detach()
+    close(latent.double(), torch.einsum("dc,bchw->bdhw", matrix, features.double()), rtol=1e-4, atol=1e-4)
+    close(layer.distances(latent).double(), slow_distances(expected, latent), rtol=1e-4, atol=1e-5)
+    patches = latent[0].flatten(1).T[:5]
+    layer.load_patches(patches, torch.ones(5, dtype=torch.bool), empty_sources(5))
+    close(layer.embedded(), patches, rtol=1e-3, atol=1e-4)
+    close(layer.vectors, features[0].flatten(1).T[:5], rtol=1e-3, atol=1e-3)
+
+
 def test_similarity_falls_with_distance():
     grid = torch.linspace(0, 4, 100)
-    for similarity in ("l2_log", "cosine"):
+    for similarity in ("l2_log", "cosine", "cosine_exp"):
         values = make(similarity=similarity).similarities(grid)
         assert (values.diff() <= 0).all()
         assert (values >= 0).all()

@@ -6,6 +6,8 @@ import torch
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.starting_patches import (
     TYPICAL,
+    recurring,
+    recurring_patches,
     sample_patches,
     spread_patches,
     typical_patches,
@@ -148,6 +150,60 @@ def test_typical_prototypes_are_different_patches_among_the_most_typical(per_cla
         assert value >= own.topk(per_class).values[-1] - 1e-5
     places = zip(source.sample_key.tolist(), source.row.tolist(), source.col.tolist(), strict=True)
     assert len(set(places)) == 8 * per_class
+
+
+def recurring_by_loops(latent, grid, most):
+    """Pairs of image and cell, by the definition."""
+    places = [divmod(cell, grid[1]) for cell in range(latent.shape[1])]
+    cosine = torch.nn.functional.cosine_similarity
+
+    def best(patch, image):
+        similar = cosine(patch[None], latent[image]).tolist()
+        peak = max(range(len(similar)), key=similar.__getitem__)
+        away = [s for s, place in zip(similar, places, strict=True) if distance(place, places[peak]) > 1]
+        return places[peak], similar[peak] - max(away)
+
+    def distance(one, other):
+        return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+    found = {}
+    for image, cells in enumerate(latent):
+        for cell, patch in enumerate(cells):
+            peaks, margins = zip(*(best(patch, other) for other in range(len(latent))), strict=True)
+            found[image, cell] = sum(margins) - margins[image], peaks
+    chosen = []
+    for patch in sorted(found, key=lambda patch: -found[patch][0])[: max(most, len(found) // 10)]:
+        shared = [sum(distance(*pair) <= 1 for pair in zip(found[patch][1], found[o][1], strict=True)) for o in chosen]
+        if len(chosen) < most and not any(2 * count >= len(latent) for count in shared):
+            chosen.append(patch)
+    return [image * latent.shape[1] + cell for image, cell in chosen]
+
+
+@pytest.mark.parametrize(("seed", "most"), [(0, 2), (1, 5)])
+def test_recurring_patches_have_one_place_in_every_image(seed, most):
+    latent = torch.randn(5, 6 * 7, 12, generator=torch.Generator().manual_seed(seed))
+    part = [3, 42 + 9, 84 + 30, 126 + 17, 168 + 40]  # at another place in each image
+    latent.view(-1, 12)[part] = torch.arange(12.0) + 0.1 * latent.view(-1, 12)[part]
+    chosen = recurring(latent, (6, 7), most).tolist()
+    assert chosen == recurring_by_loops(latent, (6, 7), most)
+    assert chosen[0] in part
+
+
+def test_prototypes_without_a_recurring_patch_are_not_used():
+    data = tiny_birds()
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), prototypes_per_class=6, similarity="cosine")
+    report = spread(data, model, recurring_patches)
+    units = model.units()
+    assert report["units"] == units.active.sum() == units.source.found.sum()
+    assert 8 <= report["units"] < 48
+    assert (units.source.label[units.active] == units.owner[units.active].int().argmax(1)).all()
+
+
+@pytest.mark.parametrize("data", [{}, {"task": "attributes"}])
+def test_recurring_patches_need_classes_of_their_own(data):
+    model = pool_with_shared_prototypes() if not data else TINY_PROTOPNET(num_classes=20, image_size=(32, 32))
+    with pytest.raises(TypeError, match=r"prototypes of one class each|images of one label each"):
+        spread(tiny_birds(**data), model, recurring_patches)
 
 
 def test_images_of_several_labels_are_refused():

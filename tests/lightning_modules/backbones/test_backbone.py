@@ -194,6 +194,33 @@ def test_until_names_the_layers_that_exist():
         build_backbone({"name": "sketch", "until": "a"})
 
 
+def test_joined_layers_come_before_the_last_one():
+    weights = {"name": "mobilenet_v2", "output_stride": 8}
+    torch.manual_seed(0)
+    parts = [build_backbone(weights | {"until": until}).eval() for until in ("features.8", "features.10")]
+    parts[0].net.load_state_dict({key: parts[1].net.state_dict()[key] for key in parts[0].net.state_dict()})
+    joined = build_backbone(weights | {"until": "features.10", "join": ["features.8"]}).eval()
+    joined.load_state_dict(parts[1].state_dict())
+    images = torch.rand(2, 3, 64, 96)
+    with torch.inference_mode():
+        assert torch.equal(joined(images), torch.cat([part(images) for part in parts], dim=1))
+    assert joined.out_channels == 128
+    assert joined.geometry((64, 96)) == parts[1].geometry((64, 96))
+    assert copy.deepcopy(joined)(images).shape == (2, 128, 8, 12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ("block9", r"no 'block9'. Did you mean 'block\d'"),
+        ("block1", r"give \[\(1, 24, 112, 112\), \(1, 128, 28, 28\)\]"),
+    ],
+)
+def test_only_layers_with_the_grid_of_the_last_one_are_joined(layer, message):
+    with pytest.raises(ValueError, match=f"Expected argument `backbone.join` .*{message}"):
+        build_backbone({"name": "sketch", "join": [layer]})
+
+
 @pytest.mark.parametrize("name", ["bagnet9", "bagnet33"])
 def test_width_of_a_bagnet_scales_every_layer(name):
     whole, narrow = without_values(name, "standard"), build_backbone({"name": name, "width": 16})

@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from protometry.metrics.functional import peak_cells, peak_locations
+from protometry.metrics.primitives.peaks import margin_to_elsewhere
 from tests.metrics.primitives.maps import each_map, random_maps
 from tests.metrics.tester import DTYPES
 from tests.rounding import tolerance
@@ -47,3 +48,14 @@ class TestPeaks:
         assert torch.equal(peak_locations(maps, (12, 20)), whole)
         assert peak_locations(torch.zeros(0, 2, 3, 3), (6, 6)).shape == (0, 2, 2)
         assert peak_locations(torch.full((1, 7, 7), 0.3), (224, 224)).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("size", "away"), [((14, 15), 2), ((5, 7), 1), ((2, 9), 1), ((1, 1), 1), ((2, 2), 1)])
+def test_margin_is_the_distance_between_two_places(size, away):
+    distances = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    margins = margin_to_elsewhere(distances)
+    for margin, map_ in zip(margins.flatten(), distances.flatten(0, 1), strict=True):
+        cells = [(row, col) for row in range(size[0]) for col in range(size[1])]
+        row, col = min(cells, key=lambda cell: map_[cell].item())
+        elsewhere = [map_[r, c].item() for r, c in cells if max(abs(r - row), abs(c - col)) > away]
+        assert margin.item() == pytest.approx(min(elsewhere) - map_[row, col].item() if elsewhere else 0.0)
