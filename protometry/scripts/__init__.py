@@ -6,7 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from protometry.run_folder.command_line.ending import expect_signals
+from protometry.run_folder.command_line.ending import expect_signals, seldom_collect
 from protometry.run_folder.command_line.stop_signals import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]  # of the package
@@ -39,6 +39,7 @@ def main() -> None:
         print(f"error: Expected one of the commands {known}, but got {command!r}.", file=sys.stderr)
         sys.exit(2)
     expect_signals()
+    seldom_collect()
     sys.argv[1:] = map(config_of_ours, arguments)
     try:
         runpy.run_module(COMMANDS[command][1], run_name="__main__", alter_sys=True)

@@ -45,7 +45,7 @@ def from_shell(command: Callable[[], object]) -> None:
     write_any_text()
     tidy_messages()
     keep_freed_memory()
-    gc.set_threshold(700, 10, 1000)  # or Python searches all objects for garbage dozens of times in imports
+    seldom_collect()
     atexit.register(gc.freeze)  # or Python searches all modules for garbage while it ends, for more than a second
     expect_signals()
     try:
@@ -60,6 +60,11 @@ def from_shell(command: Callable[[], object]) -> None:
         raise
     finally:
         SIGNALS.rest()
+
+
+def seldom_collect() -> None:
+    """Have Python seldom search all objects for garbage, which it would do dozens of times in imports."""
+    gc.set_threshold(700, 10, 1000)
 
 
 def expect_signals() -> None:

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, auto_parser
 
-from protometry.run_folder.command_line.ending import expect_signals
+from protometry.run_folder.command_line.ending import expect_signals, seldom_collect
 from protometry.run_folder.command_line.messages import write_any_text
 from protometry.run_folder.command_line.parser import StrictParser
 from protometry.run_folder.command_line.user_path import expand_paths
@@ -78,6 +78,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     """
     expect_signals()
     write_any_text()
+    seldom_collect()  # in the imports that follow
     command, *arguments = sys.argv[1:] or ["--help"]
     if command.startswith("-") and command not in ("-h", "--help"):
         if any(argument in commands for argument in arguments):
