@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+gc.disable()  # while modules are imported and tests collected, a third of whose time it would take
 
 import pytest
 import torch
@@ -67,3 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if "ddp_pool" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ddp)
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()  # modules and tests stay, and need not be looked at again
