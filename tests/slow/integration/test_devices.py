@@ -30,7 +30,7 @@ OWNED, NAMED = "protometry.callbacks.evaluation.clean_view.owned_units", "protom
 DRAWN = "protometry.callbacks.forward.untrained_backbone._drawn"  # per pass
 
 
-@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree", "PIPNet"])
+@pytest.mark.parametrize("name", ["ProtoPNet", "ProtoTree"])
 def test_waits_of_an_evaluation(cuda, name):
     """All metrics on a batch of one chunk: seven explained forwards, two of five units and five of one."""
     model = built(name, cuda)

@@ -41,7 +41,7 @@ def test_programs_give_equal_outputs_without_the_package(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if " " not in name])
 def test_onnx_gives_equal_outputs(name, tmp_path):
     """In batches of another size than at the export."""
     from onnxruntime import InferenceSession

@@ -172,7 +172,7 @@ def test_killed_in_every_phase_with_two_workers(tmp_path, finished_run):
     moments = random.Random(2)
     folder = tmp_path / "run"
     args = ["--data.num_workers=2"]
-    for line in ("", "phase warm 1/1", "phase joint 2/2"):
+    for line in ("", "phase joint 2/2"):
         process = start(*fit_args(folder, *args, SLOWLY))
         if line:
             wait_for(process, line)

@@ -16,6 +16,7 @@ from protometry.scripts import evaluate
 from tests.tiny_runs import STEPS_PER_EPOCH, fit, last, run_evaluation
 
 CLEAN = multiprocessing.get_context("forkserver")  # a fork of ours might inherit threads of autograd
+CLEAN.set_forkserver_preload(["protometry.scripts.train", "protometry.scripts.evaluate"])  # once, for all of them
 
 
 def stopped(moment, number, said, command):
