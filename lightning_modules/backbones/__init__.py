@@ -3,9 +3,9 @@
 from protometry.lightning_modules.backbones.backbone import (
     Backbone,
     BackboneOptions,
-    Normalize,
     build_backbone,
     class_path_of,
 )
+from protometry.lightning_modules.backbones.normalize import Normalize
 
 __all__ = ["Backbone", "BackboneOptions", "Normalize", "build_backbone", "class_path_of"]

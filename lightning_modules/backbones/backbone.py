@@ -6,7 +6,6 @@ Normalisation is the first layer, so that training, projection, perturbation and
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict, get_args
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from protometry.lightning_modules.backbones.bagnet import BAGNETS, WIDTH, bagnet
 from protometry.lightning_modules.backbones.cell_places import measured_lattice
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures
-from protometry.lightning_modules.backbones.libraries import IMAGENET, LIBRARIES
+from protometry.lightning_modules.backbones.libraries import LIBRARIES
 from protometry.lightning_modules.backbones.networks import (
     RESNETS,
     SKETCH_CHANNELS,
@@ -29,6 +28,7 @@ from protometry.lightning_modules.backbones.networks import (
     sketch,
     vgg,
 )
+from protometry.lightning_modules.backbones.normalize import Normalization, Normalize
 from protometry.lightning_modules.backbones.output import check_images_apart, in_evaluation_mode, shape_of_features
 from protometry.lightning_modules.backbones.output_stride import set_output_stride
 from protometry.lightning_modules.backbones.receptive_field import measured_fields
@@ -42,13 +42,8 @@ BackboneName = Literal[
     "bagnet17", "bagnet33",
 ]  # fmt: skip
 Strides = Literal["standard", "reduced", 13, 26]
-Normalization = Literal["imagenet", "none"] | dict[str, list[float]]
 
 _NULL = (None, "None")  # a `null` typed on the command line arrives as the word None
-_STATISTICS = {
-    "imagenet": IMAGENET,
-    "none": {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]},
-}
 
 
 class BackboneOptions(TypedDict):
@@ -77,36 +72,6 @@ class BackboneOptions(TypedDict):
     join: NotRequired[list[str]]
     width: NotRequired[int]
     normalization: NotRequired[Normalization]
-
-
-class Normalize(nn.Module):
-    """Subtract the mean and divide by the standard deviation of each channel.
-
-    Args:
-        normalization: ``"imagenet"`` (the statistics of torchvision's weights), ``"none"``, or
-            ``{"mean": [r, g, b], "std": [r, g, b]}`` for RGB in [0, 1].
-
-    Raises:
-        ValueError: if the statistics are not three finite means and three finite standard deviations > 0.
-
-    Example:
-        >>> Normalize({"mean": [0.5, 0.5, 0.5], "std": [2.0, 2.0, 2.0]})(torch.ones(1, 3, 1, 1)).flatten()
-        tensor([0.2500, 0.2500, 0.2500])
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, normalization: Normalization = "imagenet") -> None:
-        super().__init__()
-        mean, std = _statistics(normalization)
-        # not persistent: the statistics come back with the init arguments, and torchvision's files do not hold them
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Normalised images ``(B, 3, H, W)`` of RGB in [0, 1]."""
-        return (images - self.mean) / self.std
 
 
 class Backbone(nn.Module):
@@ -421,18 +386,6 @@ def _check(options: BackboneOptions) -> None:
             f"Expected argument `backbone.width` to be a multiple of 16, and for {list(BAGNETS)} only, but got "
             f"{options['width']!r} for {name}."
         )
-
-
-def _statistics(normalization: Normalization) -> tuple[list[float], list[float]]:
-    statistics: Any = _STATISTICS.get(normalization) if isinstance(normalization, str) else normalization
-    if isinstance(statistics, dict) and statistics.keys() == {"mean", "std"}:
-        mean, std = statistics["mean"], statistics["std"]
-        if len(mean) == len(std) == 3 and all(map(math.isfinite, [*mean, *std])) and min(std) > 0:
-            return mean, std
-    raise ValueError(
-        "Expected argument `normalization` to be 'imagenet', 'none' or {'mean': [r, g, b], 'std': [r, g, b]} with "
-        f"std > 0, but got {normalization!r}."
-    )
 
 
 def _side(size: Any) -> int:
