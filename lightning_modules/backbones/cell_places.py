@@ -44,7 +44,7 @@ def measured_lattice(net: nn.Module, image_size: tuple[int, int], grid: tuple[in
     Returns:
         None if the network cannot be measured so, or its cells lie on no line.
     """
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         image = torch.rand(1, 3, *image_size).requires_grad_()
         drawn = redrawn(net)

@@ -34,7 +34,7 @@ def measured_fields(net: nn.Module, image_size: tuple[int, int], grid: tuple[int
     (height, width), (rows, cols) = image_size, grid
     longest = max(rows, cols)
     diagonal = [(i * rows // longest, i * cols // longest) for i in range(longest)]
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         image = torch.rand(1, 3, height, width)
         drawn = redrawn(net, image)

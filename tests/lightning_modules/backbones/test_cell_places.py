@@ -133,3 +133,10 @@ def test_a_box_lies_about_what_its_cell_reads(name):
     (worst, _), geometry, *_ = errors(name, 131)
     assert geometry.lattice is not None
     assert worst <= 1.5
+
+
+def test_cells_are_found_while_gradients_are_off():
+    with torch.inference_mode():
+        geometry = backbone_of("parallel", (64, 64)).geometry((64, 64))
+        assert geometry.is_located
+        assert geometry.lines == ((0.5, 8.0), (0.5, 8.0))
