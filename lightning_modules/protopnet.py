@@ -164,7 +164,13 @@ class ProtoPNet(ClassPrototypes):
                 f"Expected argument `prototype_range` to be two finite numbers, the lower first, but got {low}, {high}."
             )
         check_choice("addon", addon, get_args(Addon))
-        if self.hparams["preset"] == "frozen" and addon != "metric":
+        is_frozen = self.hparams["preset"] == "frozen"
+        if is_frozen and self.task == "multilabel":
+            raise ValueError(
+                "Expected argument `preset` to be another one than 'frozen' with `task: multilabel`, because its "
+                "prototypes start as patches of images of one label."
+            )
+        if is_frozen and addon != "metric":
             raise ValueError(
                 "Expected argument `addon` to be 'metric' with `preset: frozen`, where prototypes stay patches "
                 f"while the add-on is trained, but got {addon!r}."

@@ -13,6 +13,7 @@ from protometry.lightning_modules.contract import FitsConcepts
 from protometry.lightning_modules.heads.sparse_head import vary
 from protometry.metrics.suite import build, resolve
 from tests.datamodules.registry import SETS
+from tests.lightning_modules.registry import options_of
 from tests.lightning_modules.test_contract import after_every_action, assert_consistent, images, output_of
 from tests.metrics.test_suite import facts
 from tests.photo_trees import make_folders
@@ -49,7 +50,9 @@ def assert_decides(name, classes, side=None):
     build = partial(MODELS[name], num_classes=classes)
     model = (smallest(build) if side is None else build(image_size=(side, side))).eval()
     for preset, task in product(model.presets, model.tasks) if side is None else []:
-        other = build(image_size=model.image_size, preset=preset, task=task)
+        if (preset, task) == ("frozen", "multilabel"):
+            continue
+        other = build(image_size=model.image_size, preset=preset, task=task, **options_of(preset))
         other.phases().check(other.parameter_groups(), other.loss_terms(), [*ACTIONS, *other.actions])
     output = output_of(model, images(4, model.image_size))
     assert output.logits.isfinite().all()

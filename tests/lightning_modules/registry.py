@@ -36,6 +36,14 @@ SHORT = {  # of preset "original": warm, joint, last with one epoch each
 }
 
 
+METRIC = {"addon": "metric", "prototype_channels": None}
+
+
+def options_of(preset: str) -> dict[str, Any]:
+    """What a model needs to have in a preset."""
+    return METRIC if preset == "frozen" else {}
+
+
 def tiny_prototree(**options: Any) -> ProtoTree:
     """A tree whose every leaf knows one class; those of a new one are all alike, so that no unit would matter."""
     model = ProtoTree(**ProtoTree.card.tiny, **options)
@@ -87,9 +95,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = TINY | {
     "ProtoTree": tiny_prototree,
     "PosthocCBM": tiny_posthoc_cbm,
     "LabelFreeCBM": tiny_label_free_cbm,
-    "ProtoPNet metric": partial(
-        TINY_PROTOPNET, prototype_channels=None, addon="metric", similarity="cosine_exp", off_class_init=None
-    ),
+    "ProtoPNet metric": partial(TINY_PROTOPNET, **METRIC, similarity="cosine_exp", off_class_init=None),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
     "ConceptBottleneck joint": partial(TINY["ConceptBottleneck"], preset="sketch_joint"),
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),

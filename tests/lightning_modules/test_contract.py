@@ -37,7 +37,7 @@ from protometry.lightning_modules.contract import (
 from protometry.lightning_modules.phases import FIT_HEAD
 from protometry.metrics.suite import resolve
 from tests.engine_runs import run_engine
-from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
+from tests.lightning_modules.registry import MODELS, options_of, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 
 K = 8
@@ -364,8 +364,7 @@ def phases_of(build: Build):
     batch, seen = next(iter(tiny_birds().train_dataloader())), set()
     for preset in build(num_classes=K, image_size=SIZE).presets:
         torch.manual_seed(0)
-        needed = {"addon": "metric", "prototype_channels": None} if preset == "frozen" else {}
-        model = build(num_classes=K, image_size=SIZE, preset=preset, **needed)
+        model = build(num_classes=K, image_size=SIZE, preset=preset, **options_of(preset))
         shapes = tuple(parameter.shape for parameter in model.parameters())
         for index, phase in enumerate(model.plan.phases):
             equal = (shapes, frozenset(phase.trainable), frozenset(phase.losses.items()), repr(phase.bn))

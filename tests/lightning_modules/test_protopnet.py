@@ -238,6 +238,7 @@ def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(prese
     ({"prototype_range": (1.0, 0.4)}, "`prototype_range` to be two finite numbers, the lower first, but got 1.0, 0.4"),
     ({"addon": "relu"}, r"`addon` to be one of \('sigmoid', 'linear', 'metric'\), but got 'relu'"),
     ({"addon": "metric"}, "`prototype_channels` to be null with `addon: metric`, .* 128 channels .*, but got 8"),
+    ({"preset": "frozen", "task": "multilabel"}, "`preset` to be another one than 'frozen' with `task: multilabel`"),
     ({"preset": "frozen"}, "`addon` to be 'metric' with `preset: frozen`, .*, but got 'sigmoid'"),
 ])  # fmt: skip
 def test_bad_input(options, message):
