@@ -1,13 +1,13 @@
 """Base classes of all metrics: mean over images, ratio of sums over images, mean over items, number of the model.
 
-An argument of ``update`` means the same in every metric. Of an image there are the ``logits`` (B, K), its ``labels``
-(B,) in [0, K) or (B, K) bool, whether the model ``abstained`` (B,), its ``sample_ids`` (B,), the ``scores`` (B, U) of
-all units, the parts at ``part_locations`` (B, N, 2), pixels (x, y), that are ``part_visible`` (B, N), and
-``object_masks`` (B, H, W). Of its top-k units there are ``unit_ids`` (B, k), -1 for an empty slot, ``maps`` (B, k, h,
-w) and ``saliency`` (B, k, H, W), and whether a perturbation of them was ``valid`` (B, k). Of the active units of its
-class there are ``owned_ids`` (B, M), padded with -1, and ``owned_peaks`` (B, M, 2), pixels (x, y). ``perturbed_`` is
-the same on the perturbed image. Where a docstring has ``Inputs``, it describes the others. By their names in
-torchmetrics, ``preds`` are the logits and ``target`` the labels.
+An argument of ``update`` means the same in every metric. Of an image there are the ``logits`` (B, K) and
+``probabilities`` (B, K), its ``labels`` (B,) in [0, K) or (B, K) bool, whether the model ``abstained`` (B,), its
+``sample_ids`` (B,), the ``scores`` (B, U) of all units, the parts at ``part_locations`` (B, N, 2), pixels (x, y), that
+are ``part_visible`` (B, N), and ``object_masks`` (B, H, W). Of its top-k units there are ``unit_ids`` (B, k), -1 for an
+empty slot, ``maps`` (B, k, h, w) and ``saliency`` (B, k, H, W), and whether a perturbation of them was ``valid`` (B,
+k). Of the active units of its class there are ``owned_ids`` (B, M), padded with -1, and ``owned_peaks`` (B, M, 2),
+pixels (x, y). ``perturbed_`` is the same on the perturbed image. Where a docstring has ``Inputs``, it describes the
+others. By their names in torchmetrics, ``preds`` are the logits and ``target`` the labels.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ from protometry.metrics.complexity.inside_outside_relevance_difference import in
 from protometry.metrics.complexity.overlap import background_overlap, object_overlap
 from protometry.metrics.complexity.part_coverage_consistency import part_coverage_consistency
 from protometry.metrics.concepts.auc import concept_auc, name_units
-from protometry.metrics.concepts.calibration_error import calibration_bins, calibration_error
 from protometry.metrics.concepts.existence import concept_existence, concept_existence_baselines
 from protometry.metrics.concepts.global_importance import concept_global_importance
 from protometry.metrics.concepts.impurity import niche_impurity, oracle_impurity
@@ -81,6 +80,7 @@ from protometry.metrics.funnybirds.single_deletion import single_deletion
 from protometry.metrics.funnybirds.target_sensitivity import target_pairs, target_sensitivity
 from protometry.metrics.general.accuracy import accuracy, subset_accuracy
 from protometry.metrics.general.balanced_accuracy import balanced_accuracy
+from protometry.metrics.general.calibration_error import confidence_bins
 from protometry.metrics.general.f1 import f1_score, label_f1_score
 from protometry.metrics.general.top_k_accuracy import top_k_accuracy
 from protometry.metrics.intervention.corrections import group_uncertainty, intervention_masks
@@ -88,6 +88,7 @@ from protometry.metrics.intervention.intervention import intervention_curve
 from protometry.metrics.localisation.pointing_game import energy_pointing_game, pointing_game
 from protometry.metrics.localisation.region_intersection_over_union import region_intersection_over_union
 from protometry.metrics.primitives.boxes import bounding_boxes, cell_boxes, patch_boxes, points_in_boxes, window_boxes
+from protometry.metrics.primitives.calibration import calibration_bins, calibration_error
 from protometry.metrics.primitives.intersection_over_union import (
     box_intersection_over_union,
     mask_intersection_over_union,

@@ -194,6 +194,11 @@ class Clean:
         return (self.logits == self.logits[:, :1]).all(dim=1) if self.setting.facts.abstains else None
 
     @cached_property
+    def probabilities(self) -> Tensor:
+        """``(B, K)`` float, of the classes."""
+        return self.model.probabilities(self.logits)
+
+    @cached_property
     def unit_logits(self) -> Tensor:
         """``(B, K)`` float, what the units contribute to the logits, without bias."""
         return self.model.head(self.scores) - self.model.head(torch.zeros_like(self.scores[:1]))

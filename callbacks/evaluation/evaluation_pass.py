@@ -324,7 +324,7 @@ def _predictions(clean: Clean) -> tuple[Tensor, Tensor, Tensor]:
     """What :func:`as_predictions` takes of a batch."""
     facts, logits = clean.setting.facts, clean.logits
     predicted = predicted_classes(logits, facts.abstains, facts.threshold if facts.multi_label else None)
-    return clean.labels, predicted, of_predicted(clean.model.probabilities(logits), predicted)
+    return clean.labels, predicted, of_predicted(clean.probabilities, predicted)
 
 
 def _chosen(values: Tensor, index: int | None) -> Tensor:

@@ -14,9 +14,9 @@ from protometry.metrics.primitives.regions import all_finite
 from protometry.metrics.primitives.truth import check_truth
 
 
-def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None) -> None:
+def check_single_label(logits: Tensor, labels: Tensor, abstained: Tensor | None, name: str = "logits") -> None:
     """Refuse what is not ``(B, K)`` float logits with ``(B,)`` int64 labels in ``[0, K)``, with a ``ValueError``."""
-    check_tensor("logits", logits, ("B", "K"), "float")
+    check_tensor(name, logits, ("B", "K"), "float")
     check_labels(labels, *logits.shape)
     if abstained is not None:
         check_tensor("abstained", abstained, (len(logits),), "bool")

@@ -436,7 +436,7 @@ def test_every_request_has_a_folder_of_its_own(evaluated_copy, capsys):
     assert "now read this evaluation" not in capsys.readouterr().out  # the first is of the best checkpoint
     (evaluated_copy / "evaluation" / "metrics.json").unlink()
     run_evaluation(evaluated_copy, "--suite", "general")
-    assert "read this evaluation (5 metrics); name" in capsys.readouterr().out
+    assert "read this evaluation (6 metrics); name" in capsys.readouterr().out
 
 
 def test_inference_is_for_trees(evaluated_copy):

@@ -20,6 +20,7 @@ from protometry.lightning_modules import Classifier
 from protometry.lightning_modules.bases.losses import alignment, cross_entropy, multilabel_margin, tanh_uniformity
 from protometry.lightning_modules.phases import PhasePlan, SchedulerSpec
 from protometry.lightning_modules.pipnet import PIPNet, paired
+from protometry.metrics import CalibrationError
 from tests.engine_runs import run_engine
 from tests.lightning_modules.registry import tiny_birds, tiny_trainer
 
@@ -149,10 +150,26 @@ def test_abstentions_count_as_wrong_and_are_reported(threshold):
     metrics = run_engine(Interpretability(["general"]), model, tiny_birds()).metrics
     share = 1.0 if threshold else 0.0
     assert metrics["general/abstention"]["value"] == share
+    assert metrics["general/calibration_error"]["n"] == (1 - share) * metrics["general/accuracy"]["n"]
     assert not share or metrics["general/accuracy"]["value"] == metrics["general/top3_accuracy"]["value"] == 0
     other = Classifier(num_classes=8, image_size=SIZE).eval()
     reason = "abstention: the model decides on every image"
     assert run_engine(Interpretability(["general"]), other, tiny_birds()).skipped == {"general/abstention": reason}
+
+
+def test_its_own_probabilities_are_judged():
+    """Not the softmax of its logits."""
+    model, data = make(num_classes=8).eval(), tiny_birds(test_size=9, eval_batch_size=9)
+    model.linear.weight.data *= 20
+    entry = run_engine(Interpretability(["general"]), model, data).metrics["general/calibration_error"]
+    own, plain = CalibrationError(), CalibrationError()
+    (batch,) = data.test_dataloader()
+    with torch.inference_mode():
+        output = model(batch["image"])
+        own.update(model.probabilities(output.logits), batch["label"])
+        plain.update(output.logits.softmax(dim=1), batch["label"])
+    assert (entry["value"], entry["n"]) == (pytest.approx(own.compute().item()), 9)
+    assert abs(plain.compute() - own.compute()) > 0.01
 
 
 def test_a_score_on_the_threshold_stays():

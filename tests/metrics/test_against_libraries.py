@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from sklearn import metrics as sklearn_metrics
-from torchmetrics.functional.classification import binary_calibration_error
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from protometry.metrics import Accuracy, BalancedAccuracy, F1Score, LabelF1Score, TopKAccuracy
+from protometry.metrics import Accuracy, BalancedAccuracy, CalibrationError, F1Score, LabelF1Score, TopKAccuracy
 from protometry.metrics.functional import calibration_bins, calibration_error, concept_auc
 from tests.metrics.tester import updated
 
@@ -65,3 +65,7 @@ def test_calibration_errors(seed):
     for value, predicted, present in zip(values, probabilities.T, labels.T, strict=True):
         theirs = binary_calibration_error(predicted, present.long(), n_bins=15)
         assert math.isclose(value, theirs, rel_tol=1e-13)
+    logits, classes = drawn(seed)
+    record = {"probabilities": logits.softmax(dim=1), "labels": classes}
+    theirs = multiclass_calibration_error(record["probabilities"], classes, CLASSES, n_bins=15)
+    assert math.isclose(updated(CalibrationError(), record).compute(), theirs, rel_tol=1e-6)  # theirs in float32

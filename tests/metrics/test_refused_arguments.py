@@ -181,7 +181,7 @@ REFUSED = [
     ],
     *[
         ("`labels` to hold values from 0 to 2", lambda metric=metric, y=y: metric.update(REAL, IDS + y))
-        for metric in (m.Accuracy(), m.TopKAccuracy(2), m.BalancedAccuracy(3), m.F1Score(3))
+        for metric in (m.Accuracy(), m.TopKAccuracy(2), m.BalancedAccuracy(3), m.F1Score(3), m.CalibrationError())
         for y in (-1, 3)
     ],
     *[("`k` to be at least 1 and below the number", lambda k=k: f.top_k_accuracy(REAL, IDS, k)) for k in (0, 3, 4)],

@@ -43,7 +43,7 @@ def whole_record(multi_label):
         **{f"{how}_predictions": whole(CLASSES) for how in ("stamped", "plain")},
         **{f"{how}_scores": real(SHOWN) for how in ("unit", "cell", "other_cell")},
         **{f"{how}_boxes": whole(8, SHOWN, 4) for how in ("cell", "other")}, "pixel_gradients": real(SHOWN, 8, 8),
-        **{name: real(UNITS) for name in ("contributions", "concept_probabilities")},
+        **{name: real(UNITS) for name in ("contributions", "concept_probabilities")}, "probabilities": real(CLASSES),
         **{name: real(PARTS) for name in ("label_importance", "part_drops")},
         **{name: real() for name in ("label_logits", "label_totals")},
         **{name: real(UNITS, 4, 4) for name in ("unit_maps", "concept_maps")},
@@ -171,6 +171,7 @@ def test_a_refused_batch_leaves_nothing_behind(name):
     (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"ranking": "size"}),
     (partial(metrics.ConceptExistence, torch.ones(CLASSES, UNITS)), {"order": "size"}),
     (partial(metrics.ConceptCalibrationError, torch.arange(UNITS), UNITS), {"bins": 0}),
+    (metrics.CalibrationError, {"bins": 0}),
     (partial(metrics.ConceptTaskLeakage, torch.arange(UNITS), UNITS), {"num_classes": 0}),
 ])  # fmt: skip
 def test_an_option_that_means_nothing_is_refused_by_the_first_batch_at_the_latest(build, option):

@@ -176,6 +176,7 @@ def test_reasons():
     }
     assert skipped == {
         "general/balanced_accuracy": labels,
+        "general/calibration_error": labels,
         "general/ties": labels,
         "general/top3_accuracy": f"{labels}; num_classes: top-3 accuracy needs more than 3 classes",
         "general/abstention": "abstention: the model decides on every image",

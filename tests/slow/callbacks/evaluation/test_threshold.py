@@ -36,7 +36,8 @@ def test_every_checkpoint_has_the_threshold_of_its_weights(tmp_path, options):
 
 
 SINGLE = {  # metrics that need one label, for the prototypes of ProtoPNet
-    *("general/balanced_accuracy", "general/top3_accuracy", "general/ties", "continuity/crc"),
+    *(f"general/{name}" for name in ("balanced_accuracy", "top3_accuracy", "calibration_error", "ties")),
+    "continuity/crc",
     *(f"contrastivity/{name}" for name in ("apd_intra", "apd_inter", "afd_intra", "afd_inter")),
     *(f"alignment/{name}" for name in ("consistency", "stability", "stability_nonempty", "parts_covered")),
     *(f"class_representation/{name}" for name in ("structural_grounding", "class_independence")),
