@@ -83,16 +83,21 @@ def _seeing_stamp(units: list[int], model: Any, source: SourceTable, datamodule:
 def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -> dict[str, Any]:
     """Changes to the preset of a model that leave one phase: units are pruned, and the last layer is fitted again.
 
+    Where no phase trains the last layer and the backbone stays as it is, the last phase is trained again instead.
+
     Args:
         model: the trained model.
         units: their numbers.
-        epochs: of the phase where the last layer is trained; by default as many as it had.
+        epochs: of the phase; by default as many as it had, or 1 where the last layer is solved.
 
     Raises:
-        ValueError: if no phase of the model trains its last layer, or its plan added others than the last phase.
+        ValueError: if the model has no such phase, or its plan added others than the last phase.
     """
-    last = next((phase for phase in reversed(model.phases().phases) if "head" in phase.trainable), None)
-    if last is None:
+    from protometry.callbacks.phases.pruning import Prunable
+
+    phases = model.phases().phases
+    last = next((phase for phase in reversed(phases) if "head" in phase.trainable), phases[-1])
+    if "head" not in last.trainable and not (isinstance(model, Prunable) and "backbone" not in last.trainable):
         raise ValueError(
             f"Expected a phase of {type(model).__name__} to train its last layer, group `head`, which is fitted again "
             f"without the units, but got {model.phases().names}."
@@ -105,16 +110,17 @@ def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -
 
 
 def _phase(last: Phase, model: Any, units: Sequence[int], epochs: int | None) -> dict[str, Any]:
-    """The last phase of a plan with the last layer alone."""
+    """The last phase of a plan, with the last layer alone if it trains that."""
     from protometry.lightning_modules.phases import FIT_HEAD
 
     solved = FIT_HEAD in last.on_enter
     projected = ["project"] if model.units().source is not None else []  # finds the same patches
     kept = ("losses", "optimizer", "scheduler", "head")
+    groups = {"head"} & last.trainable.keys() or last.trainable.keys()
     return {name: value for name, value in asdict(last).items() if name in kept} | {
         "epochs": 1 if solved else epochs or last.length,
-        "trainable": {"head": last.trainable["head"]},
-        "weight_decay": {name: value for name, value in last.weight_decay.items() if name == "head"},
+        "trainable": {name: value for name, value in last.trainable.items() if name in groups},
+        "weight_decay": {name: value for name, value in last.weight_decay.items() if name in groups},
         "bn": "eval",
         "on_enter": [*projected, "prune_units", *([FIT_HEAD] if solved else [])],
         "prune": list(units),

@@ -11,7 +11,7 @@ import torch
 from protometry.datamodules.shortcut import Stamp
 from protometry.evaluation.edit import edited_phases, main, reasons_of
 from protometry.lightning_modules import PIPNet
-from tests.lightning_modules.registry import TINY_PROTOPNET, selected_qpm
+from tests.lightning_modules.registry import MODELS, TINY_PROTOPNET, selected_qpm
 from tests.tiny_runs import fit
 
 SIZE = (32, 32)
@@ -86,6 +86,14 @@ def test_a_last_phase_that_the_run_added_is_replaced():
 def test_bad_input(trained, arguments, message):
     with pytest.raises(ValueError, match=message):
         main([str(trained), *arguments])
+
+
+def test_a_metric_is_trained_again_without_the_units():
+    model = MODELS["ProtoPNet metric"](num_classes=8, image_size=SIZE, preset="frozen")
+    phases = edited_phases(model, [3], epochs=2)
+    assert phases["metric"] is None
+    assert phases["edit"]["trainable"] == {"addon": 1e-3}
+    assert (phases["edit"]["on_enter"], phases["edit"]["prune"], phases["edit"]["epochs"]) == (["prune_units"], [3], 2)
 
 
 def test_a_model_whose_head_is_not_trained():
