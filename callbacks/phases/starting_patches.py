@@ -13,6 +13,7 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
 from protometry.callbacks.phases.pruning import Prunable
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
+from protometry.datamodules.progress import track
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable
 from protometry.metrics.primitives.peaks import margin_to_elsewhere, reach
@@ -107,25 +108,27 @@ def recurring_patches(trainer: Trainer, module: LightningModule) -> dict[str, fl
             multilabel.
         ValueError: if a class has no training image.
     """
-    owner = model_of(module).units().owner
+    table, grid = model_of(module).units(), model_of(module).geometry.grid
+    owner = table.owner
     if not (isinstance(module, Prunable) and (owner.sum(dim=1) <= 1).all()):
         raise wrong_model(module, "recurring_patches", "with prototypes of one class each")
     _refuse_several_labels(trainer, "recurring_patches")
     dataset = datamodule_of(trainer).shown("projection")
     rows, of_class = _images_by_class(dataset, owner.shape[1], RECURRING_IN)
-    latent = _latents(module, dataset, rows.tolist())
-    patch = torch.zeros(len(owner), dtype=torch.int64, device=latent.device)
-    found = torch.zeros(len(owner), dtype=torch.bool, device=latent.device)
-    for label in range(owner.shape[1]):
-        images, units = (of_class == label).nonzero()[:, 0].to(latent.device), owner[:, label].nonzero()[:, 0]
-        chosen = recurring(latent[images], model_of(module).geometry.grid, len(units))
-        filled = units[: len(chosen)]
-        patch[filled] = images[chosen // latent.shape[1]] * latent.shape[1] + chosen % latent.shape[1]
-        found[filled] = True
-    image, cell = patch // latent.shape[1], patch % latent.shape[1]
-    _start(module, dataset, rows[image.cpu()], cell, latent[image, cell], found)
+    patches = torch.zeros_like(cast(Tensor, table.vectors))
+    row, cell = (torch.zeros(len(owner), dtype=torch.int64, device=owner.device) for _ in range(2))
+    found = torch.zeros_like(owner[:, 0])
+    for label in track(range(owner.shape[1]), "Finding recurring patches", owner.shape[1]):
+        of_label = rows[of_class == label]
+        latent = _latents(module, dataset, of_label.tolist())
+        units = owner[:, label].nonzero()[:, 0]
+        chosen = recurring(latent, grid, len(units))
+        units = units[: len(chosen)]
+        image, cell[units] = chosen // latent.shape[1], chosen % latent.shape[1]
+        row[units], patches[units], found[units] = of_label.to(row.device)[image], latent[image, cell[units]], True
+    _start(module, dataset, row.cpu(), cell, patches, found)
     module.prune(found)
-    return {"images": float(len(set(image[found].tolist()))), "units": float(found.sum())}
+    return {"images": float(len(set(row[found].tolist()))), "units": float(found.sum())}
 
 
 def recurring(latent: Tensor, grid: tuple[int, int], most: int) -> Tensor:
