@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations, cycle
 from random import Random
 from typing import Any
 
 import torch
-from lightning import Callback, Trainer
+from lightning import Callback, Trainer, seed_everything
 
 from protometry import lightning_modules
 from protometry.callbacks import AtomicCheckpointIO, PhaseSchedule, RunCheckpoint
@@ -42,6 +42,15 @@ METRIC = {"addon": "metric", "prototype_channels": None}
 def options_of(preset: str) -> dict[str, Any]:
     """What a model needs to have in a preset."""
     return METRIC if preset == "frozen" else {}
+
+
+def in_every_preset(build: Callable[..., InterpretableModule], **options: Any) -> Iterator[InterpretableModule]:
+    """The same model in each preset; without those that changes to its phases were not made for."""
+    changed = "phases" in getattr(build, "keywords", {})
+    for preset in build(**options).presets:
+        if not (changed and preset == "frozen"):
+            seed_everything(0, verbose=False)
+            yield build(preset=preset, **options, **options_of(preset))
 
 
 def tiny_prototree(**options: Any) -> ProtoTree:
@@ -95,7 +104,7 @@ MODELS: dict[str, Callable[..., InterpretableModule]] = TINY | {
     "ProtoTree": tiny_prototree,
     "PosthocCBM": tiny_posthoc_cbm,
     "LabelFreeCBM": tiny_label_free_cbm,
-    "ProtoPNet metric": partial(TINY_PROTOPNET, **METRIC, similarity="cosine_exp", off_class_init=None),
+    "ProtoPNet metric": partial(TINY_PROTOPNET, **METRIC, similarity="cosine_exp"),
     "ProtoPNet pruned": partial(TINY_PROTOPNET, phases={"last": TRAINED, "prune": PRUNE}),
     "ConceptBottleneck joint": partial(TINY["ConceptBottleneck"], preset="sketch_joint"),
     "PosthocCBM hybrid": lambda **options: tiny_posthoc_cbm(**({"preset": "hybrid"} | options)),

@@ -37,7 +37,7 @@ from protometry.lightning_modules.contract import (
 from protometry.lightning_modules.phases import FIT_HEAD
 from protometry.metrics.suite import resolve
 from tests.engine_runs import run_engine
-from tests.lightning_modules.registry import MODELS, options_of, tiny_birds, tiny_trainer
+from tests.lightning_modules.registry import MODELS, in_every_preset, tiny_birds, tiny_trainer
 from tests.rounding import terms_of, tolerance
 
 K = 8
@@ -362,9 +362,7 @@ class ContractTest:
 def phases_of(build: Build):
     """A fresh model at the start of each phase of each preset, with a training batch; of equal phases the first."""
     batch, seen = next(iter(tiny_birds().train_dataloader())), set()
-    for preset in build(num_classes=K, image_size=SIZE).presets:
-        torch.manual_seed(0)
-        model = build(num_classes=K, image_size=SIZE, preset=preset, **options_of(preset))
+    for model in in_every_preset(build, num_classes=K, image_size=SIZE):
         shapes = tuple(parameter.shape for parameter in model.parameters())
         for index, phase in enumerate(model.plan.phases):
             equal = (shapes, frozenset(phase.trainable), frozenset(phase.losses.items()), repr(phase.bn))

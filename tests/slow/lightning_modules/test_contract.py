@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from protometry.callbacks import AtomicCheckpointIO
 from protometry.lightning_modules.phases import PhasePlan
 from tests.lightning_modules import test_contract
-from tests.lightning_modules.registry import MODELS, tiny_birds, tiny_trainer
+from tests.lightning_modules.registry import MODELS, in_every_preset, tiny_birds, tiny_trainer
 from tests.lightning_modules.test_contract import SIZE, K, Watch, assert_consistent, output_of
 from tests.lightning_modules.test_extension import my_model
 
@@ -30,10 +31,8 @@ def test_every_phase_trains(name, precision, tmp_path, monkeypatch):
     """One batch each, in the order of the plan; finite losses; the named groups move. bfloat16: one preset."""
     monkeypatch.chdir(tmp_path)
     build = MODELS[name] if name in MODELS else my_model()
-    presets = list(build(num_classes=K, image_size=SIZE).presets)
-    for preset in presets if precision == "32-true" else presets[:1]:
-        seed_everything(0, verbose=False)
-        model = build(num_classes=K, image_size=SIZE, preset=preset)
+    models = in_every_preset(build, num_classes=K, image_size=SIZE)
+    for model in models if precision == "32-true" else islice(models, 1):
         model.plan = model.plan.override({phase.name: {"epochs": 1} for phase in model.plan.phases})
         watch = Watch()
         trainer = tiny_trainer(watch, precision=precision, limit_train_batches=1, limit_val_batches=1)
