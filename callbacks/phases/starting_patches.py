@@ -96,8 +96,8 @@ def typical_patches(trainer: Trainer, module: LightningModule) -> dict[str, floa
 def recurring_patches(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     """Action ``recurring_patches``: units become the patches that recur, at one place, in the images of their class.
 
-    Ours. No part labels are needed to know which patches stand for a part: a patch of one finds exactly one place in
-    every image of the class. See :func:`recurring`; classes choose from ``RECURRING_IN`` images. A class with fewer
+    Ours. No part labels are needed to know which patches show a part: such a patch finds exactly one place in every
+    image of the class. See :func:`recurring`; classes choose from ``RECURRING_IN`` images. A class with fewer
     such places than units keeps the others unused. All processes compute the same.
 
     Returns:
@@ -132,7 +132,7 @@ def recurring_patches(trainer: Trainer, module: LightningModule) -> dict[str, fl
 
 
 def recurring(latent: Tensor, grid: tuple[int, int], most: int) -> Tensor:
-    """Patches that each have one place in the images of a class, and different places.
+    """Patches that are each found at one place in every image of a class, no two at the same place.
 
     They are ordered by the mean over the other images of :func:`.margin_to_elsewhere` of cosine distances. Of the share
     ``RECURRING`` with the largest, each is taken unless its best cells lie within :func:`.reach` of those of one

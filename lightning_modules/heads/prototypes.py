@@ -115,7 +115,8 @@ class PrototypeLayer(nn.Module):
         if self.metric is None:
             return features
         with torch.autocast(features.device.type, enabled=False):
-            return self.metric(features.float())  # type: ignore[no-any-return]
+            latent: Tensor = self.metric(features.float())
+        return latent
 
     def embedded(self) -> Tensor:
         """The prototypes ``(U, D)`` in the latent."""

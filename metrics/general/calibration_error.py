@@ -21,7 +21,7 @@ def confidence_bins(probabilities: Tensor, labels: Tensor, abstained: Tensor | N
     Ties go to the lowest class.
 
     Args:
-        probabilities: ``(B, K)`` float in [0, 1]; an image of which one is not finite is left out.
+        probabilities: ``(B, K)`` float in [0, 1]; images with a value that is not finite are left out.
         labels: ``(B,)`` int64 in ``[0, K)``.
         abstained: ``(B,)`` bool, the model decided nothing and claims no probability, which is left out; by default it
             always decides.
