@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "lightning_modules.phases "  # an edit is a phase
     "datamodules.base datamodules.load datamodules.load_datamodule datamodules.sample "
     "datamodules.photos.photo_files datamodules.photos.one_photo "
-    "datamodules.photos.files.open_image "  # of the folders of strangers, too
+    "datamodules.photos.files.TooManyPixelsError datamodules.photos.files.open_image "  # folders of strangers, too
     "datamodules.photos.cache "  # what a model says of training images is remembered there
     "datamodules.transforms.continuity "
     "datamodules.transforms.placement",  # boxes are said in pixels of the photo

@@ -17,7 +17,7 @@ PACKAGES = {init.parent.name for init in ROOT.glob("*/__init__.py")} - {"protome
 FOLDERS = PACKAGES | {"protometry", "configs", "benchmarks", "docs", "examples", "tests", ".ci", ".github"}
 FILES = (
     "setup.cfg pyproject.toml ruff.toml .gitignore train.py evaluate.py README.md LICENSE CHANGELOG.md CITATION.cff "
-    "CONTRIBUTING.md"
+    "CONTRIBUTING.md Containerfile"
 )
 MAX_LINES = 400
 

@@ -100,18 +100,22 @@ def delimiter_of(text: str) -> str:
     return max(",;\t", key=text.partition("\n")[0].count)
 
 
+class TooManyPixelsError(ValueError):
+    """A photo is larger than it may be."""
+
+
 def open_image(path: Path | BytesIO, max_pixels: int = MAX_PIXELS) -> ImageFile.ImageFile:
     """An image of the formats of photos, a file or its content, whatever its name says; its pixels are not read yet.
 
     Raises:
         OSError: if it is no such image, or there is no such file.
-        ValueError: if it is not a regular file, or has more than ``max_pixels``.
+        ValueError: if it is not a regular file, or has more than ``max_pixels``, as :class:`TooManyPixelsError`.
     """
     with _pillows_limit(None):  # which warns of the photos of some cameras
         image = Image.open(regular(path) if isinstance(path, Path) else path, formats=FORMATS)
     if image.width * image.height > max_pixels:
         image.close()
-        raise ValueError(
+        raise TooManyPixelsError(
             f"it has {image.width}x{image.height} pixels (width x height), more than `max_pixels` ({max_pixels:,}); "
             "shrink it"
         )

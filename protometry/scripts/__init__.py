@@ -17,6 +17,7 @@ COMMANDS = {
     "audit": ("check the explanations of a trained model against their controls", "protometry.evaluation.audit"),
     "edit": ("remove units from a trained model, and compare", "protometry.evaluation.edit"),
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
+    "serve": ("explain photos that arrive over HTTP", "protometry.evaluation.service"),
     "push": ("upload a trained model to the Hugging Face hub", "protometry.evaluation.export.push"),
     "datamodules": ("verify a data root", "protometry.datamodules"),
     "words": ("embed words and images for models whose concepts are words", "protometry.evaluation.embed_concepts"),

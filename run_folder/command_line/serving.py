@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import socket
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from typing import ClassVar
 
 import uvicorn
@@ -13,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import HANDLED_SIGNALS
 
-REQUEST_SECONDS = 20  # in which a request has to arrive as a whole
-ANSWER_SECONDS = 120  # in which its answer has to be taken
+from protometry.run_folder.command_line.stop_signals import StopSignal, handled_by
+
 MAX_PORT = 65535
 _AT_ONCE = 32  # connections that are accepted before those above the limit are ended
 
@@ -27,18 +30,20 @@ class Punctual(H11Protocol):
     """
 
     most: ClassVar[int]
+    request_seconds: ClassVar[float]
+    answer_seconds: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._look, REQUEST_SECONDS)
+        self._deadline = self.loop.call_later(self.request_seconds, self._look, self.request_seconds)
         if len(self.connections) > self.most:
             transport.abort()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._deadline.cancel()
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._look, REQUEST_SECONDS)
+        self._deadline = self.loop.call_later(self.request_seconds, self._look, self.request_seconds)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -48,23 +53,30 @@ class Punctual(H11Protocol):
 
     def _look(self, waited: float) -> None:
         arrived = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
-        if arrived and waited < ANSWER_SECONDS:
-            rest = ANSWER_SECONDS - waited
-            self._deadline = self.loop.call_later(rest, self._look, ANSWER_SECONDS)
+        if arrived and waited < self.answer_seconds:
+            rest = self.answer_seconds - waited
+            self._deadline = self.loop.call_later(rest, self._look, self.answer_seconds)
         else:
             self.transport.abort()
 
 
-def server_of(app: ASGIApp, connections: int) -> uvicorn.Server:
+def server_of(
+    app: ASGIApp, connections: int, request_seconds: float = 20, answer_seconds: float = 120, end_seconds: int = 5
+) -> uvicorn.Server:
     """A server of an application that prints errors of the application, and nothing of what strangers send or drop.
 
     Args:
         app: the application.
         connections: at once; at most half of the files that the process may open.
+        request_seconds: in which a request has to arrive as a whole.
+        answer_seconds: from its start, in which its answer has to be taken.
+        end_seconds: for running requests, once the server is told to end.
     """
 
     class Limited(Punctual):
         most = min(connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+    Limited.request_seconds, Limited.answer_seconds = request_seconds, answer_seconds
 
     async def quiet(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect):  # with a body that has not arrived
@@ -72,9 +84,23 @@ def server_of(app: ASGIApp, connections: int) -> uvicorn.Server:
 
     config = uvicorn.Config(
         quiet, http=Limited, ws="none", log_level="error", access_log=False, server_header=False,
-        timeout_graceful_shutdown=5, backlog=_AT_ONCE,
+        timeout_graceful_shutdown=end_seconds, backlog=_AT_ONCE,
     )  # fmt: skip
     return uvicorn.Server(config)
+
+
+@contextmanager
+def until_ended() -> Iterator[None]:
+    """Go on after the block, in which a server runs, on any signal that ends a command."""
+
+    def end(number: int, *_: object) -> None:
+        if number not in HANDLED_SIGNALS:  # which the server turns into an orderly end, and sends again
+            signal.raise_signal(signal.SIGTERM)
+            return
+        raise StopSignal(number)
+
+    with suppress(StopSignal), handled_by(end):
+        yield
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -102,9 +128,23 @@ async def body_of(request: Request, most: int) -> bytes:
     Raises:
         HTTPException: 413 if it has more than ``most`` bytes.
     """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise HTTPException(413, f"Expected a body of at most {most / 1e6:g} MB.")
-    return bytes(body)
+    return b"".join([chunk async for chunk in parts_of_body(request, most)])
+
+
+async def parts_of_body(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """The body of a request as it arrives.
+
+    Raises:
+        HTTPException: 413 if it has, or announces, more than ``most`` bytes.
+    """
+    announced = request.headers.get("content-length", "0")
+    length = int(announced) if announced.isdecimal() else 0
+    if length <= most:
+        length = 0
+        async for chunk in request.stream():
+            length += len(chunk)
+            if length > most:
+                break
+            yield chunk
+    if length > most:
+        raise HTTPException(413, f"Expected a body of at most {most / 1e6:g} MB.")

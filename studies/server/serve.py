@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-from uvicorn.server import HANDLED_SIGNALS
-
-from protometry.run_folder.command_line.serving import listening, server_of
-from protometry.run_folder.command_line.stop_signals import StopSignal, handled_by
+from protometry.run_folder.command_line.serving import listening, server_of, until_ended
 from protometry.studies.bundle import load_bundle
 from protometry.studies.server.app import make_app
 from protometry.studies.store import open_store
@@ -49,20 +43,6 @@ def command(
         name = f"[{host}]" if ":" in host else host
         hosts = [host, name, "127.0.0.1", "localhost", *([public_host] if public_host else [])]
         print(f"{bundle.study.title}: http://{name}:{listener.getsockname()[1]}/ (answers in {database})", flush=True)
-        with _until_ended():
+        with until_ended():
             server_of(make_app(bundle, store, hosts), CONNECTIONS).run([listener])
     return f"Ended. The answers are in {database}"
-
-
-@contextlib.contextmanager
-def _until_ended() -> Iterator[None]:
-    """Go on after the block on any signal that ends a command, so that the database is closed."""
-
-    def end(number: int, *_: object) -> None:
-        if number not in HANDLED_SIGNALS:  # which the server turns into an orderly end, and sends again
-            signal.raise_signal(signal.SIGTERM)
-            return
-        raise StopSignal(number)
-
-    with contextlib.suppress(StopSignal), handled_by(end):
-        yield

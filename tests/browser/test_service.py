@@ -1,7 +1,6 @@
-"""The page of the example service: a photo is dropped, and its explanation is read."""
+"""The page of the service: a photo is dropped, and its explanation is read."""
 
 import base64
-import runpy
 import threading
 import time
 
@@ -11,8 +10,9 @@ from PIL import Image
 
 from protometry import PhotoExplainer
 from protometry.evaluation.__main__ import main
+from protometry.evaluation.service.app import make_app
+from protometry.evaluation.service.limits import ServiceLimits
 from tests.lightning_modules.registry import tiny_birds
-from tests.tiny_runs import ROOT
 from tests.untrained import saved
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(model):
-    app = runpy.run_path(str(ROOT / "examples" / "service.py"))["make_app"](model)
+    app = make_app(model, ServiceLimits())
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

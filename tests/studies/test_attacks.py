@@ -16,7 +16,6 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from protometry.run_folder.command_line import serving
 from protometry.run_folder.command_line.serving import listening, server_of
 from protometry.studies.analysis.analyse import analyse
 from protometry.studies.assignment import participant_seed
@@ -208,9 +207,9 @@ def test_a_signal_leaves_all_answers_in_one_file(number, tmp_path):
 
 
 @contextmanager
-def served(app, connections):
+def served(app, connections, **limits):
     """The address of a server, until the end of the block."""
-    server = server_of(app, connections)
+    server = server_of(app, connections, **limits)
     with listening("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
@@ -228,10 +227,9 @@ def health(address):
     return httpx.get("http://{}:{}/healthz".format(*address), headers={"host": "study.test"}).status_code
 
 
-def test_a_slow_connection_is_ended(site, monkeypatch):
+def test_a_slow_connection_is_ended(site):
     """Whether nothing comes, half of the headers, or half of a form; a whole request is answered."""
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
-    with served(site.app, 500) as address, ExitStack() as stack:
+    with served(site.app, 500, request_seconds=0.5) as address, ExitStack() as stack:
         slow = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(3)]
         for connection, sent in zip(slow, (b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\na="), strict=True):
             connection.sendall(sent)

@@ -1,0 +1,1 @@
+"""An HTTP service that explains photos, in batches."""
