@@ -118,7 +118,10 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise ValueError(f"Cannot listen at {host}, port {port}: {error.strerror}. Choose another `port`.") from None
+        raise ValueError(
+            f"Expected a free `port` at an address of this machine, but {host}, port {port}: {error.strerror}. Choose "
+            "another `port` or `host`."
+        ) from None
     return listener
 
 

@@ -427,7 +427,7 @@ def test_a_port_in_use_or_none_is_one_line(tmp_path, capsys):
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 2
-    assert f"Cannot listen at 127.0.0.1, port {port}" in capsys.readouterr().err
+    assert f"but 127.0.0.1, port {port}: Address already in use" in capsys.readouterr().err
     for port in (-1, 65536):
         assert main(["serve", str(tmp_path / "study"), "--port", str(port)]) == 2
         assert f"`port` to lie between 0 and 65535, but got {port}." in capsys.readouterr().err
