@@ -58,11 +58,12 @@ class PhotoExplainer:
         """Explain one photo.
 
         Args:
-            photo: path of the file, or its content; or a picture of Pillow, or ``(H, W[, 3])`` uint8.
+            photo: path of the file, its content, picture, pixels or sample, as :func:`.read_photo` takes them.
             crop: x, y, width and height in pixels, to which it is cut first, for models trained on crops.
 
         Raises:
             FileNotFoundError: if there is no such file.
+            TypeError: if it is of another type.
             ValueError: if it is not an image or too large, or the crop does not lie on it.
         """
         (answer,) = self.explain([self.read(photo, crop)])

@@ -16,6 +16,7 @@ from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.forward.observer import Images, Observer
 from protometry.callbacks.trainer_parts import model_of
 from protometry.datamodules.base import ImageDataModule
+from protometry.datamodules.photos.one_photo import PhotoLike
 from protometry.datamodules.photos.photo_files import PhotoFiles
 from protometry.evaluation.export.exported_model import ExportedData, ExportedModel
 from protometry.evaluation.hardware import Hardware
@@ -76,7 +77,7 @@ class Predictor(LightningModule):
 def predict(  # noqa: PLR0913 - what the flags of the command say
     trained: TrainedModel | ExportedModel,
     hardware: Hardware,
-    image: Sequence[str] = (),
+    image: Sequence[PhotoLike] = (),
     crop: Sequence[int] | None = None,
     split: EvaluatedSplit | None = None,
     inference: str | None = None,

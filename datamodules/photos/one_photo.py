@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 
 from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import image_tensor
@@ -23,7 +24,11 @@ from protometry.datamodules.transforms.crop_and_augment import Crop, Photo, Phot
 from protometry.datamodules.transforms.placement import GeometryPreset
 from protometry.run_folder.command_line.user_path import user_path
 
-PhotoLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
+PhotoLike = str | Path | bytes | Image.Image | NDArray[Any] | Tensor | Mapping[str, Any]
+ACCEPTED = (
+    "a path, the content of a file as bytes, a PIL image, pixels as an array (H, W, 3) or a tensor (3, H, W), uint8 or "
+    "float in [0, 1], or a sample of the data"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,9 @@ def read_photo(
     """A sample without a label: the photo, upright, through the evaluation transform of some data.
 
     Args:
-        photo: path of the file, or its content; or a picture of Pillow, or ``(H, W[, 3])`` uint8.
+        photo: path of the file, or its content; a picture of Pillow; pixels, ``(H, W, 3)`` of NumPy or ``(3, H, W)`` of
+            torch, uint8 or float in [0, 1]; or a sample of the data. Floats of the size of the model's input are taken
+            as they are, others are rounded to 8 bits and transformed.
         datamodule: of the data, or their transform alone.
         crop: x, y, width and height in pixels of the upright photo, which is cut to them first.
         max_pixels: of a file that is read, 160 million by default.
@@ -65,13 +72,23 @@ def read_photo(
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, ``uncropped``,
         whether this is a whole photo although the data are cut to boxes, ``photo_size``, width and height of the
-        upright photo in pixels, and ``placement``, where that photo lies in the image.
+        upright photo in pixels, and ``placement``, where that photo lies in the image, both of photos that are
+        transformed only; of a sample, its fields.
 
     Raises:
         FileNotFoundError: if there is no such file.
+        TypeError: if it is of another type.
         ValueError: if it is not an image or too large, or the crop does not lie on it.
     """
     framing = datamodule if isinstance(datamodule, Framing) else Framing.of(datamodule)
+    if isinstance(photo, Mapping) and "image" in photo:
+        read = read_photo(photo["image"], framing, crop, max_pixels)
+        known = photo if "placement" not in read else {name: photo[name] for name in ("sample_id",) if name in photo}
+        return {**read, **known, "image": read["image"]}
+    if (image := _floats(photo)) is not None:
+        if image.shape[1:] == framing.image_size and crop is None:
+            return {"image": image, "sample_id": "photo", "sample_key": torch.tensor(sample_key("photo"))}
+        photo = (255 * image).round().byte()
     name, pixels = _pixels(photo, MAX_PIXELS if max_pixels is None else max_pixels)
     height, width = pixels.shape[:2]
     x, y, wide, high = crop or (0, 0, width, height)
@@ -103,8 +120,15 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     """What errors call a photo, and its pixels."""
     if isinstance(photo, bytes):
         return "photo", _decoded(photo, max_pixels)
-    if isinstance(photo, Image.Image | np.ndarray):
+    if isinstance(photo, Image.Image):
         return "photo", pixels_of(photo, upright=True)
+    if isinstance(photo, np.ndarray | Tensor):
+        try:
+            return "photo", pixels_of(photo.cpu() if isinstance(photo, Tensor) else photo)
+        except ValueError:
+            raise ValueError(_refusal(photo)) from None
+    if not isinstance(photo, str | Path):
+        raise TypeError(_refusal(photo))
     path = user_path(photo)
     if path.is_dir():
         raise FileNotFoundError(
@@ -118,6 +142,32 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
         return str(path), decode_image(path, upright=True, max_pixels=max_pixels)
     except ValueError as error:
         raise ValueError(f"{error} Replace the file or leave it out.") from error
+
+
+def _refusal(photo: Any) -> str:
+    """What a photo may be, and what this is."""
+    got = f"{type(photo).__name__}" + (f" {photo.dtype} {tuple(photo.shape)}" if hasattr(photo, "dtype") else "")
+    return f"Expected a photo to be {ACCEPTED}, but got {got}."
+
+
+def _floats(photo: PhotoLike) -> Tensor | None:
+    """``(3, H, W)`` float32 of pixels as floats; None for anything else.
+
+    Raises:
+        ValueError: if they are no photo, or not in [0, 1].
+    """
+    if not isinstance(photo, np.ndarray | Tensor):
+        return None
+    image = torch.as_tensor(photo).detach().cpu()
+    if not image.is_floating_point():
+        return None
+    image = (image.movedim(-1, 0) if isinstance(photo, np.ndarray) else image).float()
+    if image.ndim != 3 or image.shape[0] != 3 or not image.numel():
+        raise ValueError(_refusal(photo))
+    low, high = image.aminmax()
+    if not (low >= 0 and high <= 1):  # nor NaN
+        raise ValueError(f"{_refusal(photo)[:-1]} with values from {low:g} to {high:g}.")
+    return image
 
 
 def _decoded(content: bytes, max_pixels: int) -> NDArray[np.uint8]:

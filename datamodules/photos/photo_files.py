@@ -16,7 +16,7 @@ from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import ExactSampler, Mapped
 from protometry.datamodules.matching import plain_name, some
 from protometry.datamodules.photos.folders import images_below
-from protometry.datamodules.photos.one_photo import read_photo, shows_crops
+from protometry.datamodules.photos.one_photo import PhotoLike, read_photo, shows_crops
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.workers import WorkerLoader
 from protometry.run_folder.command_line.user_path import user_path
@@ -31,7 +31,8 @@ class PhotoFiles(LightningDataModule):
     number, case and separators.
 
     Args:
-        paths: image files, and folders whose images are all taken, including those in subfolders.
+        photos: image files, and folders whose images are all taken, including those in subfolders; from Python, also
+            what else :func:`read_photo` takes.
         datamodule: whose evaluation transform, batch size and workers are used; its files are not read.
         class_names: of the K logits; none if no folder can say what a photo shows.
         crop: as in :func:`read_photo`, of every photo.
@@ -43,7 +44,7 @@ class PhotoFiles(LightningDataModule):
 
     def __init__(
         self,
-        paths: Sequence[str],
+        photos: Sequence[PhotoLike],
         datamodule: ImageDataModule,
         class_names: Sequence[str] = (),
         crop: Sequence[int] | None = None,
@@ -59,13 +60,15 @@ class PhotoFiles(LightningDataModule):
             )
         number = {plain_name(name): index for index, name in enumerate(class_names)}
         number |= {name: index for index, name in enumerate(class_names)}  # where two differ in what is left out
-        self.labels: dict[str, int] = {}  # by path
+        self.photos: dict[str, PhotoLike] = {}  # by path, or number
+        self.labels: dict[str, int] = {}
         elsewhere: list[str] = []
-        for path in paths:
-            for file, folders in _files(user_path(path)):
-                matches = [number.get(name, number.get(plain_name(name), UNKNOWN)) for name in folders]
-                self.labels[str(file)] = next((label for label in matches if label != UNKNOWN), UNKNOWN)
-                elsewhere += folders[:1] if self.labels[str(file)] == UNKNOWN else ()
+        for position, photo in enumerate(photos, start=1):
+            for name, file, folders in _files(photo, f"photo {position}"):
+                matches = [number.get(folder, number.get(plain_name(folder), UNKNOWN)) for folder in folders]
+                self.labels[name] = next((label for label in matches if label != UNKNOWN), UNKNOWN)
+                self.photos[name] = file
+                elsewhere += folders[:1] if self.labels[name] == UNKNOWN else ()
         if class_names and elsewhere:
             rank_zero_info(
                 f"{len(elsewhere)} of {len(self.labels)} photos lie in folders that name no class of the model "
@@ -74,7 +77,8 @@ class PhotoFiles(LightningDataModule):
 
     def predict_dataloader(self) -> WorkerLoader:
         """Batches of image, ``sample_id``, ``sample_key`` and ``label``; ``unread`` says why photos are left out."""
-        photos = Mapped(partial(_sample_or_reason, self.read), list(self.labels.items()))
+        named = [(name, photo, self.labels[name]) for name, photo in self.photos.items()]
+        photos = Mapped(partial(_sample_or_reason, self.read), named)
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return WorkerLoader(
             photos,
@@ -85,12 +89,14 @@ class PhotoFiles(LightningDataModule):
         )
 
 
-def _sample_or_reason(read: Callable[[str], dict[str, Any]], photo: tuple[str, int]) -> dict[str, Any] | str:
-    """A sample of a photo with a path and a label, or the reason why there is none."""
-    path, label = photo
+def _sample_or_reason(
+    read: Callable[[PhotoLike], dict[str, Any]], photo: tuple[str, PhotoLike, int]
+) -> dict[str, Any] | str:
+    """A sample of a photo with a name and a label, or the reason why there is none."""
+    name, content, label = photo
     try:
-        sample = read(path) | {"sample_id": path, "label": torch.tensor(label)}
-        return {name: value for name, value in sample.items() if name not in ("photo_size", "placement")}
+        sample = read(content) | {"sample_id": name, "label": torch.tensor(label)}
+        return {field: sample[field] for field in ("image", "sample_id", "sample_key", "label")}
     except (OSError, ValueError) as error:
         return str(error)
 
@@ -102,11 +108,14 @@ def _collated(samples: list[dict[str, Any] | str]) -> dict[str, Any]:
     return (default_collate(read) if read else {}) | {"unread": unread}
 
 
-def _files(path: Path) -> list[tuple[Path, tuple[str, ...]]]:
-    """A file, or the images below a folder; each with the folders on the way down to it."""
+def _files(photo: PhotoLike, number: str) -> list[tuple[str, PhotoLike, tuple[str, ...]]]:
+    """A photo, or the images below a folder; each with its name and the folders on the way down to it."""
+    if not isinstance(photo, str | Path):
+        return [(number, photo, ())]
+    path = user_path(photo)
     if not path.is_dir():
-        return [(path, ())]
+        return [(str(path), str(path), ())]
     names = images_below(path, Problems(str(path), ""))  # a name that is not UTF-8 cannot be read either
     if not names:
         raise FileNotFoundError(f"Expected {path} to hold images, but neither it nor its folders do.")
-    return [(path / name, Path(name).parts[:-1]) for name in names]
+    return [(str(path / name), str(path / name), Path(name).parts[:-1]) for name in names]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from PIL import Image, ImageDraw
 
+from protometry.datamodules.photos.one_photo import PhotoLike, read_photo
 from protometry.evaluation.explained.additive import AdditiveTable, Amount
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, UnitRow
 from protometry.explanations import Explainer
@@ -22,31 +22,35 @@ VALUE = 56  # pixels in front of a bar
 def explain(
     model: InterpretableModel,
     datamodule: Any,
-    sample: Mapping[str, Any],
+    photo: PhotoLike,
     explainer: Explainer | None = None,
     size: int = 144,
     most: int = 5,
 ) -> Image.Image:
-    """Explain one image, for a notebook.
+    """Explain one photo, for a notebook.
 
     ::
 
         model, data = load_model(checkpoint), load_datamodule(checkpoint)
+        explain(model, data, "photo.jpg")
         explain(model, data, data.dataset("test")[3])
 
     Args:
         model: in evaluation mode.
         datamodule: of the data it was trained on.
-        sample: of the data, or any mapping with ``image``, (3, H, W) float32 in [0, 1], and ``sample_id``.
+        photo: path of the file, its content, picture, pixels or sample, as :func:`.read_photo` takes them.
         explainer: makes the maps; by default the one that ``choose_explainer`` finds for the model.
         size: longer side of each photo in pixels.
         most: places to show.
 
     Raises:
-        ValueError: if the contributions do not sum to the logit, or the explainer does not support the model.
+        FileNotFoundError: if there is no such file.
+        TypeError: if the photo is of another type.
+        ValueError: if it cannot be read, the contributions do not sum to the logit, or the explainer does not support
+            the model.
     """
     explained = ExplainedModel(model, datamodule, explainer, size)
-    (image,) = explained.explain([sample], "the figure", classes=1, most=most)
+    (image,) = explained.explain([read_photo(photo, datamodule)], "the figure", classes=1, most=most)
     return explained_figure(image, explained)
 
 

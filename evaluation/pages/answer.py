@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from html import escape
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ class Part:
 
 
 class Answer:
-    """What a model says of one photo, and why.
+    """What a model says of one photo, and why; as the last line of a cell, a notebook shows its page.
 
     The contributions of all ``units``, ``rest``, ``bias`` and ``residual`` add up to ``margin``. Of a tree,
     contributions and ``rest`` multiply to ``tree.reach``, and ``reach * leaf + elsewhere`` is the probability.
@@ -111,6 +112,14 @@ class Answer:
     def page(self) -> str:
         """The text of an HTML page that holds its pictures."""
         return standalone_page(self._image, self._model)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, which keeps its style from the notebook that shows it."""
+        grown = "this.style.height = `${this.contentDocument.documentElement.scrollHeight}px`"
+        return (
+            f'<iframe title="Explanation" srcdoc="{escape(self.page())}" onload="{grown}" '
+            'style="width: 100%; height: 45rem; border: 0"></iframe>'
+        )
 
     def picture(self) -> Image.Image:
         """The same as one picture."""

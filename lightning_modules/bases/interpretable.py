@@ -298,7 +298,7 @@ class InterpretableModule(LightningModule, ABC):
         """The predictions for a batch, for ``Trainer.predict`` with a data module or with plain loaders.
 
         Args:
-            batch: with an ``image`` (B, 3, H, W) in [0, 1], or a pair of images and labels.
+            batch: with an ``image`` (B, 3, H, W) in [0, 1], a pair of images and labels, or images alone.
             batch_idx: its number.
 
         Returns:
@@ -306,6 +306,7 @@ class InterpretableModule(LightningModule, ABC):
             and ``logits`` ``(B, K)``, ``scores`` ``(B, U)``, and, if the batch has them, ``sample_id`` (B strings),
             ``label`` (B,) and ``labels`` (B, K).
         """
+        batch = [batch] if isinstance(batch, Tensor) else batch
         batch = batch if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=False))
         output: ModelOutput = self(batch["image"])
         known = {name: batch[name] for name in ("sample_id", "label", "labels") if name in batch}

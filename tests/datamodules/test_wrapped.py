@@ -265,7 +265,8 @@ def test_lightnings_own_way_to_wrap_data_sets_is_refused():
 
 def test_predictions_take_any_loader():
     model = classifier().eval()
-    for given in (Foreign(), Foreign().train_dataloader()):
+    images = DataLoader(torch.rand(4, 3, 32, 32), batch_size=2)
+    for given in (Foreign(), Foreign().train_dataloader(), images):
         first, _ = trainer().predict(model, given)
         assert first["probabilities"].shape == (2, 2)
 

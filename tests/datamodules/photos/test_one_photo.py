@@ -42,3 +42,52 @@ def test_a_part_of_a_photo_is_what_a_file_of_that_part_would_be(tmp_path, toy):
     toy.crop = "box"
     flags = [read_photo(tmp_path / "whole.png", toy, crop)["uncropped"] for crop in (None, (10, 5, 30, 20))]
     assert flags == [True, False]
+
+
+def test_a_photo_is_the_same_in_every_form(tmp_path, toy):
+    """Also as floats, which are its 8 bits; what has the size of the model is as the model sees it."""
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path := tmp_path / "bird.png")
+    expected = read_photo(str(path), toy)
+    channels_first = torch.from_numpy(pixels).movedim(-1, 0)
+    row = {"image": Image.open(path), "sample_id": "row 1", "part_points": torch.zeros(2, 2)}
+    for photo in (
+        path,
+        path.read_bytes(),
+        Image.open(path),
+        pixels,
+        pixels / 255,
+        channels_first,
+        channels_first / 255,
+        row,
+    ):
+        read = read_photo(photo, toy)
+        assert torch.equal(read["image"], expected["image"])
+        assert (read["photo_size"], read["placement"]) == (expected["photo_size"], expected["placement"])
+    assert read["sample_id"] == "row 1"
+    assert "part_points" not in read  # which lie on the photo, not on the image
+    seen = torch.rand(3, *toy.image_size)
+    sample = {"image": seen, "sample_id": "mine", "part_points": torch.zeros(2, 2)}
+    for photo in (seen, seen.movedim(0, -1).numpy(), sample):
+        read = read_photo(photo, toy)
+        assert torch.equal(read["image"], seen)
+        assert "placement" not in read
+    assert sample.keys() <= read.keys()
+
+
+@pytest.mark.parametrize(
+    ("photo", "error", "got"),
+    [
+        (3, TypeError, "int"),
+        ({"picture": 3}, TypeError, "dict"),
+        ([[0, 1]], TypeError, "list"),
+        (np.zeros((3, 30, 40), np.uint8), ValueError, r"ndarray uint8 \(3, 30, 40\)"),
+        (np.zeros((30, 40, 3), np.int64), ValueError, "int64"),
+        (torch.zeros(2, 3, 30, 40), ValueError, r"Tensor torch.float32 \(2, 3, 30, 40\)"),
+        (torch.full((3, 30, 40), 255.0), ValueError, "with values from 255 to 255"),
+        (np.full((30, 40, 3), np.nan), ValueError, "with values from nan to nan"),
+    ],
+)
+def test_what_is_no_photo_is_told_what_is(toy, photo, error, got):
+    with pytest.raises(error, match=rf"Expected a photo to be a path, .* or a sample of the data, but got .*{got}"):
+        read_photo(photo, toy)

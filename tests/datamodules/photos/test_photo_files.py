@@ -88,3 +88,10 @@ def test_a_link_to_a_folder_above_is_left_out(tmp_path, data):
     (tmp_path / "photos/in/up").symlink_to(tmp_path)
     with pytest.warns(UserWarning, match="in/up links to a folder above it and is left out"):
         assert seen(tmp_path / "photos", data) == (["good.png"], [])
+
+
+def test_photos_from_python_have_their_number_as_a_name(tmp_path, data):
+    path, pixels = photo(tmp_path / "a.png", 1), np.zeros((30, 40, 3), np.uint8)
+    (batch,) = PhotoFiles([pixels, path, Image.fromarray(pixels)], data).predict_dataloader()
+    assert batch["sample_id"] == ["photo 1", str(path), "photo 3"]
+    assert batch["image"][[0, 2]].max() == 0 < batch["image"][1].max()

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import math
+from html import unescape
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ def test_contributions_add_up_to_the_logit(name, birds, photo):
         assert plain["margin"] == pytest.approx(margin, abs=1e-5)
         assert sum(added) + plain["bias"] + (plain["residual"] or 0) == pytest.approx(margin, abs=1e-4)
     assert (plain["residual"] is not None) == ("hybrid" in name)
+    assert unescape(answer._repr_html_().split('"')[3]) == answer.page()
     for unit, part in zip(plain["units"], answer.units, strict=True):
         assert (unit["source"] is None) == (name == "BagNet")
         if part.source:
