@@ -41,27 +41,39 @@ def against_others(values: Tensor, multi_label: bool, dim: int = 0) -> Tensor:
 
 @torch.no_grad()
 def decide(
-    model: InterpretableModel, output: ModelOutput, classes: Tensor, most: int, multi_label: bool = False
+    model: InterpretableModel,
+    output: ModelOutput,
+    classes: Tensor,
+    most: int,
+    multi_label: bool = False,
+    rivals: Tensor | None = None,
 ) -> Decision:
     """Contributions to the decision for a class, and which of them an explanation shows.
 
     Units add their weight times their score to a logit, or what the model itself says if it has no weight matrix;
     cells of a model whose units are classes add a share of their evidence; all less the mean over classes
-    (:func:`against_others`). Leaves of a tree add to the probability of the class what the paths to them give.
+    (:func:`against_others`), or less what they add to ``rivals``, one other class per image. Leaves of a tree add to
+    the probability of the class what the paths to them give, whatever the rivals.
     """
     if isinstance(model, DecidesByTree):
         return _by_leaf(model, output.scores, classes)
+    contributions = _additive(model, output, classes, multi_label)
+    if rivals is not None:
+        contributions = contributions - _additive(model, output, rivals, multi_label)
+    order = contributions.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return Decision(contributions, torch.zeros_like(contributions, dtype=torch.bool).scatter_(1, order, True))
+
+
+def _additive(model: InterpretableModel, output: ModelOutput, classes: Tensor, multi_label: bool) -> Tensor:
+    """``(B, E)`` float64, what units or cells add to the logit of a class, less the mean over classes."""
     units = model.units()
     if units.kind == "class":
         cells = against_others(output.maps.flatten(2).double(), multi_label, dim=1)
-        contributions = cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
-    elif units.weight is None:
-        contributions = _of_the_model(model, output, classes, multi_label).masked_fill(~units.active, 0)
-    else:
-        weight = against_others(units.weight.double(), multi_label)
-        contributions = (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
-    order = contributions.abs().argsort(dim=1, descending=True, stable=True)[:, :most]
-    return Decision(contributions, torch.zeros_like(contributions, dtype=torch.bool).scatter_(1, order, True))
+        return cells[torch.arange(len(cells), device=cells.device), classes] / cells.shape[2]
+    if units.weight is None:
+        return _of_the_model(model, output, classes, multi_label).masked_fill(~units.active, 0)
+    weight = against_others(units.weight.double(), multi_label)
+    return (weight[classes] * output.scores.double()).masked_fill(~units.active, 0)
 
 
 def _of_the_model(model: InterpretableModel, output: ModelOutput, classes: Tensor, multi_label: bool) -> Tensor:

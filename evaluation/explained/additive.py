@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ class AdditiveTable:
     """How the logit of one class comes about.
 
     Args:
-        rival: the class with the largest other logit.
+        rival: the class it is compared with, by default the one with the largest other logit.
         margin: the logit in the sums of all lines: less what it is compared with, itself, and less the next one.
         lines: the largest contributions by absolute value that are not 0, at least one line; largest first, ties in the
             order of units. Of a tree, the nodes on the path, from the root.
@@ -113,6 +113,7 @@ class AdditiveTable:
         residual: part of the logit that bypasses the units, or None.
         worded: what a line is: "cell", "node", or the kind of the units.
         against: what the logit is compared with.
+        by: the sum by which lines are chosen and ordered.
     """
 
     label: int
@@ -128,6 +129,15 @@ class AdditiveTable:
     worded: str = "unit"
     against: str = "the mean over classes"
     tree_path: TreePath | None = None
+    by: Literal["value", "rival"] = "value"
+
+    def shown(self, line: Line) -> float:
+        """What a line adds, in the sum that the table is about."""
+        return line.contribution.value if line.is_node else self.amount(line.total)
+
+    def amount(self, amount: Amount) -> float:
+        """The sum that the table is about."""
+        return amount.value if self.by == "value" else amount.rival
 
     @property
     def total(self) -> Amount:
@@ -181,7 +191,9 @@ class AdditiveTable:
 def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> AdditiveTable:
     """The table with one line for each place of the image, as many as are to be shown.
 
-    The nodes of a tree stay apart, since each decides by itself.
+    Of a table that compares two classes, a line for each of them, since each has its own photos to look like; the last
+    line kept speaks for the other class where none before does. The nodes of a tree stay apart, since each decides by
+    itself.
 
     Args:
         table: with more lines than are to be shown.
@@ -194,20 +206,34 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
         kept, left = table.lines[:most], table.lines[most:]
         chance = math.prod([table.rest.value, *(line.contribution.value for line in left)])
         return replace(table, lines=kept, others=table.others + len(left), rest=replace(table.rest, value=chance))
-    groups: dict[int, list[Line]] = {}
+    groups: dict[tuple[int, bool], list[Line]] = {}
     for index, (line, place) in enumerate(zip(table.lines, places, strict=True)):
-        groups.setdefault(index if place < 0 else place, []).append(line)
+        speaks_for = table.by == "value" or table.shown(line) > 0
+        groups.setdefault((index if place < 0 else place, speaks_for), []).append(line)
     merged = [replace(first, same=tuple(others)) for first, *others in groups.values()]
-    merged.sort(key=lambda line: -abs(line.total.value))
-    most = min(most, sum(abs(line.total.value) >= LEAST * abs(merged[0].total.value) for line in merged))
-    rest = sum((line.total for line in merged[most:]), table.rest)
-    others = table.others + sum(1 + len(line.same) for line in merged[most:])
-    return replace(table, lines=merged[:most], others=others, rest=rest)
+    merged.sort(key=lambda line: -abs(table.shown(line)))
+    kept = [line for line in merged if abs(table.shown(line)) >= LEAST * abs(table.shown(merged[0]))][:most]
+    opposed = [line for line in merged[most:] if not _agree(table, merged[0], line)]
+    if table.by == "rival" and len(kept) == most > 1 and opposed and all(_agree(table, kept[0], line) for line in kept):
+        kept[-1] = opposed[0]
+    left = [line for line in merged if line not in kept]
+    rest = sum((line.total for line in left), table.rest)
+    others = table.others + sum(1 + len(line.same) for line in left)
+    return replace(table, lines=kept, others=others, rest=rest)
+
+
+def _agree(table: AdditiveTable, one: Line, other: Line) -> bool:
+    """Whether two lines speak for the same class."""
+    return table.shown(one) * table.shown(other) > 0
 
 
 @torch.no_grad()
 def additive_tables(
-    model: InterpretableModel, output: ModelOutput, classes: Sequence[Sequence[int]], most: int = 5
+    model: InterpretableModel,
+    output: ModelOutput,
+    classes: Sequence[Sequence[int]],
+    most: int = 5,
+    rivals: Sequence[int] | None = None,
 ) -> list[list[AdditiveTable]]:
     """The tables of some classes for every image of a batch, summed in float64.
 
@@ -216,6 +242,7 @@ def additive_tables(
         output: what it sees in B images.
         classes: for each image, those to explain.
         most: lines of each table; of a tree, all nodes on the path.
+        rivals: for each image, a class to compare with, whose tables have the lines that tell both apart.
     """
     units, logits = model.units(), output.logits.double().cpu()
     chances = model.probabilities(output.logits).double().cpu()
@@ -227,7 +254,7 @@ def additive_tables(
     least = None if threshold is None else float(threshold)
     tables: list[list[AdditiveTable]] = [[] for _ in classes]
     for row, label in ((row, label) for row, labels in enumerate(classes) for label in labels):
-        rival = int(logits[row].index_fill(0, torch.tensor(label), -torch.inf).argmax())
+        rival = _next(logits[row], label) if rivals is None else rivals[row]
         bias = _amount(zero, label, rival, least is not None)
         table = AdditiveTable(
             label=label,
@@ -242,6 +269,7 @@ def additive_tables(
             residual=None if past is None else _amount(past[row], label, rival, least is not None),
             worded="cell" if units.kind == "class" else units.kind,
             against="the mean over classes" if least is None else "the threshold",
+            by="value" if rivals is None else "rival",
         )
         image = image_of(output, row)
         if isinstance(model, DecidesByTree):
@@ -304,9 +332,10 @@ def _with_lines(table: AdditiveTable, terms: _Terms, most: int, multi_label: boo
     """The lines of the units or cells that count most."""
     raw = terms.every[table.label]
     sums = torch.stack([against_others(terms.every, multi_label)[table.label], raw, raw - terms.every[table.rival]])
-    order = sums[0].abs().masked_fill(~terms.active, -1).argsort(descending=True, stable=True)
+    by = sums[2 * (table.by == "rival")]
+    order = by.abs().masked_fill(~terms.active, -1).argsort(descending=True, stable=True)
     number = int(terms.active.sum())
-    listed = order[: min(most, max(1, int(sums[0].count_nonzero())), number)]  # others add nothing
+    listed = order[: min(most, max(1, int(by.count_nonzero())), number)]  # others add nothing
     lines = [
         Line(
             unit=table.label if terms.width else index,
@@ -337,6 +366,11 @@ def _with_nodes(table: AdditiveTable, model: DecidesByTree, units: UnitTable, im
     by_path = float(reach[end] * chances[end])
     tree_path = TreePath(float(reach[end]), float(chances[end]), float((reach * chances).sum()) - by_path)
     return replace(table, lines=lines, rest=replace(NOTHING, value=1.0), worded="node", tree_path=tree_path)
+
+
+def _next(logits: Tensor, label: int) -> int:
+    """The class with the largest other logit."""
+    return int(logits.index_fill(0, torch.tensor(label), -torch.inf).argmax())
 
 
 def _amount(values: Tensor, label: int, rival: int, multi_label: bool) -> Amount:

@@ -25,6 +25,7 @@ from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union, places
 
 _CHUNK = 8  # images explained at once
+_LEAD = 3  # lines of the lead over another class
 _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
 
 
@@ -69,6 +70,8 @@ class ExplainedImage:
         mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
         cautions: what to know before the explanation is read.
         tables: of the classes with the largest logits, with their rows.
+        lead: of the first class over the right one where it is wrong, else over the next one, with at most three rows;
+            of multilabel data over the threshold, and of a tree the path.
         placement: where the photo of a user lies in the picture; None for images of the data.
         photo_size: width and height in pixels of that photo, or of the picture.
     """
@@ -85,6 +88,7 @@ class ExplainedImage:
     abstains: bool
     cautions: list[str]
     tables: list[tuple[AdditiveTable, list[UnitRow]]]
+    lead: tuple[AdditiveTable, list[UnitRow]]
     output: ModelOutput = field(repr=False)
     placement: Placement | None = None
     photo_size: tuple[int, int] = (0, 0)
@@ -211,7 +215,10 @@ class ExplainedModel:
             output = self.model(images)
         order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
         apart = self.units.kind == "concept"  # each says something else of a place
-        tables = additive_tables(self.model, output, order, most if apart else max(_FEWEST, _TIMES * most))
+        looked_at = most if apart else max(_FEWEST, _TIMES * most)
+        tables = additive_tables(self.model, output, order, looked_at)
+        leads = self._leads(output, samples, tables, looked_at)
+        tables = [[*own, lead] for own, lead in zip(tables, leads, strict=True)]
         for sample, own in zip(samples, tables, strict=True):
             for table in own:
                 table.check(page, str(sample["sample_id"]), self.class_names[table.label])
@@ -224,7 +231,10 @@ class ExplainedModel:
             latent = None if output.latent is None else output.latent[index]
             known = bool(truth) or ("labels" in sample and len(unknown) < len(sample["labels"]))
             judged = tuple(label for label in predictions[index] if label not in unknown)
-            rows = [self._lines(sample, table, maps[index], seen, most) for table in own]
+            rows = [self._lines(sample, table, maps[index], seen, most) for table in own[:-1]]
+            lead = self._lines(
+                sample, own[-1], maps[index], seen, min(most, _LEAD if own[0].tree_path is None else most)
+            )
             first, predicted = own[0], self.named(predictions[index])
             named_class = f"{self.class_names[first.label]}, {100 * first.probability:.1f} %"
             single = self.threshold is None and predictions[index]
@@ -242,12 +252,26 @@ class ExplainedModel:
                     abstains="abstain" in output.extras and not predictions[index],
                     cautions=self._cautions(rows[0][1], latent, bool(sample.get("uncropped"))),
                     tables=rows,
+                    lead=lead,
                     output=seen,
                     placement=sample.get("placement"),
                     photo_size=sample.get("photo_size", whole.size),
                 )
             )
         return explained
+
+    def _leads(
+        self, output: ModelOutput, samples: Sequence[Mapping[str, Any]], tables: list[list[AdditiveTable]], most: int
+    ) -> list[AdditiveTable]:
+        """For each image, the table of the first class against the right one where it is wrong, else the next one."""
+        if self.threshold is not None or tables[0][0].tree_path is not None:
+            return [own[0] for own in tables]
+        rivals = []
+        for sample, (first, *_) in zip(samples, tables, strict=True):
+            truth = labels_of(sample)[0] if "label" in sample else ()
+            rivals.append(next((label for label in truth if label != first.label), first.rival))
+        labels = [[first.label] for first, *_ in tables]
+        return [own[0] for own in additive_tables(self.model, output, labels, most, rivals)]
 
     def _maps(
         self, samples: Sequence[Mapping[str, Any]], images: Tensor, tables: list[list[AdditiveTable]]

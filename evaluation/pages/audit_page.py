@@ -115,8 +115,19 @@ def _verdict(lift: Lift | None, higher_is_better: bool | None) -> Verdict:
     return "clear" if low >= CLEAR else "worse" if high < 0 else "unclear"
 
 
-def audit_page(site: Site, contents: ReportContents) -> None:
-    """Write the page, if there is anything to say."""
+def unmeasured(files: EvaluationFiles) -> int:
+    """How many findings an audit would add: of the metrics that were neither measured nor found not to apply."""
+    result = files.result
+    return sum(key not in result["metrics"] and key not in result["skipped"] for key in SUITES["audit"])
+
+
+def audit_page(site: Site, contents: ReportContents) -> list[Finding]:
+    """Write the page.
+
+    Returns:
+        The findings on it.
+    """
     found = findings(contents.files, contents)
-    if found:
-        site.page("audit.html", "audit", findings=found, verdicts=VERDICTS, clear=CLEAR)
+    missing = unmeasured(contents.files)
+    site.page("audit.html", "audit", findings=found, verdicts=VERDICTS, clear=CLEAR, unmeasured=missing)
+    return found

@@ -16,8 +16,8 @@ from protometry.evaluation.explained.scan import Scan, scan_evaluated
 from protometry.evaluation.limits import Limits
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
 from protometry.evaluation.pages.site import key_of
-from protometry.explanations.decision import decide
-from protometry.lightning_modules.contract import ModelOutput
+from protometry.explanations.decision import Decision, decide
+from protometry.lightning_modules.contract import DecidesByTree, ModelOutput
 from protometry.metrics.functional import decision_share
 
 MOST = 5  # units that the share of a decision is about
@@ -48,15 +48,26 @@ class ReportContents:
         self.class_links = {label: f"class-{label}.html" for label in classes}
 
     @cached_property
-    def shown_share(self) -> float | None:
-        """Mean share of a decision that its strongest units carry, or the path through a tree; None of classes."""
+    def shown_shares(self) -> tuple[float | None, float | None]:
+        """Mean shares of a decision that its strongest units carry, or the path through a tree; None of classes.
+
+        Against the mean over classes, and against the class with the next logit, which may be carried by other units;
+        the latter None of trees and of multilabel data, where classes do not compete.
+        """
         if self.explained.units.kind == "class":
-            return None
+            return None, None
         output = _output(self.explained, self.outputs, range(len(self.outputs.sample_ids)))
-        several = self.explained.threshold is not None
-        decision = decide(self.explained.model, output, output.logits.argmax(dim=1), MOST, several)
-        share = float(decision_share(decision.contributions, decision.shown).nanmean())
-        return None if math.isnan(share) else share
+        label, rival = output.logits.topk(2, dim=1).indices.T
+        several, model = self.explained.threshold is not None, self.explained.model
+        own = _share(decide(model, output, label, MOST, several))
+        if several or isinstance(model, DecidesByTree):
+            return own, None
+        return own, _share(decide(model, output, label, MOST, rivals=rival))
+
+
+def _share(decision: Decision) -> float | None:
+    share = float(decision_share(decision.contributions, decision.shown).nanmean())
+    return None if math.isnan(share) else share
 
 
 def image_link(sample_id: str) -> str:

@@ -111,7 +111,8 @@ def ends(contents: ReportContents, key: str, higher: bool | None) -> tuple[Ends,
     known = [(float(value), name) for value, name in zip(values, ids, strict=True) if math.isfinite(value)]
     if len({value for value, _ in known}) < 2:
         return [], []
-    order = [
-        (name, links[name]) for _, name in sorted(known, key=lambda item: (-item[0] if higher else item[0], item[1]))
-    ]
-    return order[:LINKED], order[::-1][:LINKED]
+    known.sort(key=lambda item: (-item[0] if higher else item[0], item[1]))
+    (first, _), (last, _) = known[0], known[-1]
+    best = [(name, links[name]) for value, name in known if value != last]
+    worst = [(name, links[name]) for value, name in reversed(known) if value != first]
+    return best[:LINKED], worst[:LINKED]

@@ -11,13 +11,14 @@ from PIL import Image
 
 from protometry.evaluation.explained.explained_model import ExplainedModel
 from protometry.evaluation.limits import Limits
-from protometry.evaluation.pages.audit_page import audit_page, findings
+from protometry.evaluation.pages.audit_page import VERDICTS, Finding, audit_page, unmeasured
 from protometry.evaluation.pages.class_page import class_pages
 from protometry.evaluation.pages.contents import MOST, ReportContents
 from protometry.evaluation.pages.errors_page import errors_page
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
 from protometry.evaluation.pages.image_page import image_pages
 from protometry.evaluation.pages.metrics_page import MetricRow, metrics_page
+from protometry.evaluation.pages.settings_table import phase_lines, setting_lines
 from protometry.evaluation.pages.site import Site
 from protometry.evaluation.pages.tree_page import tree_page
 from protometry.evaluation.pages.unit_page import unit_pages
@@ -46,7 +47,7 @@ def _write(site: Site, contents: ReportContents) -> None:
     explained, files, result = contents.explained, contents.files, contents.files.result
     pictures = _by_page(files.figures)
     kind = f"{explained.units.kind.capitalize()}s"
-    pages = [("index.html", "Overview", True), ("audit.html", "Findings", bool(findings(files)))]
+    pages = [("index.html", "Overview", True), ("audit.html", "Findings", True)]
     pages += [("metrics.html", "Metrics", True)]
     pages += [("images.html", "Images", True), ("errors.html", "Errors", True)]
     pages += [("units.html", kind, bool(contents.units)), ("classes.html", "Classes", True)]
@@ -62,8 +63,8 @@ def _write(site: Site, contents: ReportContents) -> None:
     }
     unit_pages(site, contents)  # first, since it draws the photos of all units at once
     measured, cards = metrics_page(site, contents), image_pages(site, contents)
-    _overview(site, contents, measured, list(cards.values()))
-    audit_page(site, contents)
+    found = audit_page(site, contents)
+    _overview(site, contents, measured, list(cards.values()), found)
     class_pages(site, contents, cards)
     errors_page(site, contents)
     tree_page(site, contents)
@@ -89,24 +90,39 @@ def _overview(
     contents: ReportContents,
     measured: Mapping[str, tuple[str, Sequence[MetricRow]]],
     cards: Sequence[Mapping[str, Any]],
+    found: Sequence[Finding],
 ) -> None:
     """Write the first page."""
-    units, result = contents.explained.units, contents.files.result
-    first = next((card for card in cards if card["correct"]), cards[0] if cards else None)
+    units, files, result = contents.explained.units, contents.files, contents.files.result
+    first = [next((card for card in cards if card["correct"] is judged), None) for judged in (True, False)]
     site.page(
         "index.html",
         "overview",
         result=result,
+        phases=phase_lines(result["training"]),
+        settings=_settings(result),
+        findings=[finding for finding in found if finding.verdict],
+        verdicts=VERDICTS,
+        unmeasured=unmeasured(files),
         incomplete=incomplete_training(result["training"]),
         active=int(units.active.sum()),
         total=len(units.active),
         general=measured.get("general"),
         accuracy=result["metrics"].get("general/accuracy"),
-        share=contents.shown_share,
+        shares=contents.shown_shares,
         most=min(MOST, int(units.active.sum())),
         is_tree=isinstance(contents.explained.model, DecidesByTree),
-        first=first,
+        explained=[card for card in first if card] or cards[:1],
         cards=[card for card in cards if card["correct"]][:CARDS],
         wrong=[card for card in cards if card["correct"] is False][:CARDS],
         projected=units.source is not None and bool(units.source.found.any()),
     )
+
+
+def _settings(result: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Heading of a table -> its lines: the model, the training, the data and the evaluation."""
+    training, protocol = dict(result["training"]), dict(result["protocol"])
+    model, data = training.pop("model", None) or {}, protocol.pop("data", None) or {}
+    training = {name: value for name, value in training.items() if name not in ("phases", "epochs")}
+    groups = {"Model": model, "Training": training, "Data": data, "Evaluation": protocol}
+    return {heading: lines for heading, group in groups.items() if (lines := setting_lines(group))}

@@ -113,9 +113,9 @@ class Site:
         """The element that shows the region of a photo that a unit saw most of."""
         return self._view(view.picture, alt, view.region)
 
-    def numbered(self, image: ExplainedImage, rows: Sequence[UnitRow], alt: str) -> Markup:
+    def numbered(self, image: ExplainedImage, rows: Sequence[UnitRow], alt: str, size: int = NUMBERED) -> Markup:
         """The element that shows a photo with numbered boxes."""
-        picture, boxes = image.numbered(rows, NUMBERED)
+        picture, boxes = image.numbered(rows, size)
         drawn = [_rectangle(box, name) for box in boxes.values() for name in ("edge", "box")]
         for number, tag in number_tags(picture.size, boxes).items():
             x, y, width, height = _span(tag)

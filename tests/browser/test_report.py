@@ -47,9 +47,10 @@ def kinds(folder: Path) -> list[str]:
     return list(first.values())
 
 
-def test_all_pages_are_silent_offline_and_accessible(report, tab):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_pages_are_silent_offline_and_accessible(report, tab, scheme):
     axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
-    opened = tab(report, bypass_csp=True)  # axe runs as a script, which the pages forbid
+    opened = tab(report, bypass_csp=True, color_scheme=scheme)  # axe runs as a script, which the pages forbid
     for name in kinds(report):
         opened.open(name)
         result = axe.run(opened.page)["violations"]

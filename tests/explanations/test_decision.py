@@ -30,6 +30,10 @@ def test_what_is_added_up_and_what_is_shown(name, multi_label):
         logits = (output.logits - nothing).double()
         own = logits.gather(1, classes[:, None]).squeeze(1)
         total = own if multi_label else own - logits.mean(dim=1)
+        rivals = output.logits.argmin(dim=1)
+        apart = decide(model, output, classes, 3, multi_label, rivals).contributions.sum(dim=1)
+        lead = own - logits.gather(1, rivals[:, None]).squeeze(1)
+        torch.testing.assert_close(apart.float(), lead.float(), rtol=0, atol=tolerance(2000, output.logits))
         for sizes, shown in zip(result.contributions.abs(), result.shown, strict=True):
             assert shown.sum() == 3
             assert sizes[shown].min() >= sizes[~shown].max()

@@ -75,6 +75,16 @@ def test_units_at_one_place_share_a_line():
     assert [len(line.same) for line in by_place(table, [0, 0, 2, -1], most=3).lines] == [0, 0, 1]
 
 
+def test_against_another_class_both_sides_are_shown():
+    ((table,),) = additive_tables(Two(), output(), [[0]], rivals=[1])
+    lines = [replace(table.lines[0], unit=unit, contribution=Amount(0, 0, v)) for unit, v in enumerate((5, 4, 3, -2))]
+    table = replace(table, lines=lines, others=7, rest=Amount(0, 0, 1))
+    # 5 + 4 = 9 at the first place; the second line gives way to the only one that speaks for the other class
+    shown = by_place(table, [0, 0, 2, 0], most=2)
+    assert [(line.unit, line.total.rival) for line in shown.lines] == [(0, 9), (3, -2)]
+    assert (shown.others, shown.rest.rival) == (8, 4)
+
+
 def test_a_wrong_weight_is_found():
     model = Two()
     model.weight = model.weight.clone()

@@ -16,6 +16,8 @@ from protometry.evaluation.explained.scan import Scan, scan
 from protometry.evaluation.pages import Limits, build_comparison, build_report
 from protometry.evaluation.pages.class_page import class_sheet
 from protometry.evaluation.pages.contents import choose_images, choose_units, decided
+from protometry.evaluation.pages.lead import lead_of
+from protometry.evaluation.pages.site import signed
 from protometry.evaluation.pages.standalone_page import standalone_page
 from protometry.evaluation.pages.tree_page import way
 from tests.evaluation.explained.evaluated import comparison_of, entry, evaluation_files, explained_of
@@ -81,12 +83,25 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
     assert len([page for page in pages if page.startswith("image-")]) == 2
     assert any("protometry edit RUN --remove" in text for text in pages.values()) == (name == "ProtoPNet")
     assert "Showing 2 of 8 images" in pages["images.html"]
+    assert "<code>protometry audit RUN</code>" in pages["index.html"]
+    assert "<code>protometry audit RUN</code>" in pages["audit.html"]
     assert re.findall("<h2>(.*)</h2>", pages["funnybirds.html"] + pages["figures.html"]) == ["Spider", "Class features"]
     if name != "ProtoPNet":
         return
     before = content(folder)
     build_report(explained_of(name, birds, class_names=[HOSTILE, *birds.class_names[1:]]), files(), folder, LIMITS)
     assert content(folder) == before
+
+
+def test_a_wrong_image_is_explained_against_its_right_class(birds):
+    explained = explained_of("ProtoPNet", birds)
+    for image in explained.explain([birds.dataset("test")[index] for index in range(8)]):
+        (table, rows), lead = image.lead, lead_of(image, explained)
+        assert (lead["rival"] == image.truth[0]) == (image.correct is False)
+        *bars, total = lead["bars"]
+        assert [bar.row for bar in bars] == [*rows, None]
+        assert sum(float(bar.value) for bar in bars) == pytest.approx(table.margin.rival, abs=0.05)
+        assert total.value == signed(table.margin.rival)
 
 
 def test_two_models_side_by_side(birds, tmp_path):
