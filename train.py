@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
 from pydoc import locate
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import yaml
 from lightning import Callback, Trainer
@@ -48,11 +48,11 @@ from protometry.run_folder.folder import (
     LINKED_MODEL_ARGUMENTS,
     SaveConfig,
     belongs_to,
-    check_free,
     check_unchanged,
     resume_path,
 )
-from protometry.run_folder.layout import LAST, check_name, run_name
+from protometry.run_folder.free_folder import check_free, is_complete, may_be_queued
+from protometry.run_folder.layout import EVALUATION, LAST, REPORT, check_name, run_name
 from protometry.run_folder.lock import only_process
 from protometry.run_folder.schema import check_content
 from protometry.run_folder.slurm import RequeuedTrainer
@@ -197,6 +197,9 @@ class TrainCLI(LightningCLI):
             self.until_the_end.enter_context(only_process(folder))
         path: Path | str | None = folder / LAST if self.ckpt_path == "last" else self.ckpt_path
         if self.subcommand == "fit":
+            if self.ckpt_path is None and is_complete(folder) and not may_be_queued(folder):
+                check_unchanged(folder / LAST, model, data)
+                _end_finished(folder)
             path = resume_path(folder, self.ckpt_path)
         continued = path is not None and belongs_to(folder, path)
         if fitting and not continued:
@@ -299,6 +302,15 @@ class SettingsReader(TrainCLI):
         """Nothing, and so do the steps that follow."""
 
     before_instantiate_classes = instantiate_classes = after_instantiate_classes = _set_seed
+
+
+def _end_finished(folder: Path) -> NoReturn:
+    """Say that a run with these settings is finished, which is no error."""
+    page = folder / EVALUATION / REPORT / "index.html"
+    print(f"{shown(folder)} holds this run, which is finished: there is nothing to train.")
+    print(f"pages       {shown(page)}" if page.is_file() else f"results     {shown(folder / EVALUATION)}")
+    print("another     `--experiment NAME` trains it again beside this one")
+    sys.exit(0)
 
 
 def _refuse_released(checkpoint: dict[str, Any], path: Path | str) -> None:

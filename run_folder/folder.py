@@ -14,13 +14,13 @@ from lightning.pytorch.utilities import rank_zero_info
 from protometry.run_folder.atomic import write_atomic
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.command_line.user_path import shown, user_path
-from protometry.run_folder.layout import CONFIG, EVALUATION, HISTORY, LAST, SPLIT, folder_of_run, is_run
+from protometry.run_folder.free_folder import holds_a_run, last_of
+from protometry.run_folder.layout import CONFIG, LAST, SPLIT, folder_of_run
 from protometry.run_folder.settings import Effect, arguments_with, changed_arguments
 from protometry.run_folder.slurm import states_of_queued
 
 FILLED_IN = ("words",)  # arguments that a model reads from a file where they are null
 LINKED_MODEL_ARGUMENTS = ("num_classes", "num_concepts", "image_size")  # facts of the data, checked there
-OF_A_RUN = (CONFIG, SPLIT, HISTORY, "checkpoints/*.ckpt", EVALUATION)  # what a run never overwrites
 
 
 class SaveConfig(SaveConfigCallback):
@@ -120,12 +120,7 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
     """
     last = folder / LAST
     if ckpt_path == "last":
-        if not last.is_file():
-            raise FileNotFoundError(
-                f"Expected {shown(last)} to resume from, but it does not exist. Leave `--ckpt_path` out to start the "
-                "run, or name its folder with `--experiment`."
-            )
-        return last
+        return last_of(folder)
     if ckpt_path is not None and (belongs_to(folder, ckpt_path) or not last.exists()):
         return Path(ckpt_path)
     if ckpt_path is None and (states := states_of_queued(folder)):
@@ -133,11 +128,7 @@ def resume_path(folder: Path, ckpt_path: str | None) -> Path | None:
         rank_zero_info(f"The job was queued again: the training continues from {shown(newest)}, its newest checkpoint.")
         return newest
     if last.exists():
-        resume = "" if _is_released(last) else "Resume it with `--ckpt_path last`, or start"
-        raise ValueError(
-            f"Expected a folder without a run, but {shown(folder)} holds one. {resume or 'Start'} another with "
-            "`--experiment NAME`."
-        )
+        raise ValueError(holds_a_run(folder, "Start") if _is_released(last) else holds_a_run(folder))
     return None
 
 
@@ -152,24 +143,6 @@ def _is_released(checkpoint: Path) -> bool:
 def belongs_to(folder: Path, ckpt_path: str | Path) -> bool:
     """Whether a checkpoint is one of the run in a folder, so that resuming from it continues that run."""
     return folder_of_run(Path(ckpt_path).resolve()) == folder.resolve()
-
-
-def check_free(folder: Path) -> None:
-    """Refuse to begin a run where it would overwrite what is there, or mix with another one.
-
-    Raises:
-        ValueError: if the folder holds files of a run, or lies in the folder of another run or around it.
-    """
-    found = sorted(str(path.relative_to(folder)) for pattern in OF_A_RUN for path in folder.glob(pattern))
-    if found:
-        problem = f"without files of a run, but {shown(folder)} holds {', '.join(found)}"
-    elif above := next(filter(is_run, folder.resolve().parents), None):
-        problem = f"outside of other runs, but {shown(folder)} lies in the run {above}"
-    elif below := next(filter(is_run, map(folder_of_run, folder.rglob("*.ckpt"))), None):
-        problem = f"without other runs, but {shown(folder)} holds the run {shown(below)}"
-    else:
-        return
-    raise ValueError(f"Expected a folder {problem}. Name another with `--experiment NAME` or `--runs DIR`.")
 
 
 def check_unchanged(path: Path, model: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

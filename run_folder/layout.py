@@ -13,6 +13,7 @@ EVALUATION = "evaluation"  # the first one; others are folders in it
 METRICS = "metrics.json"  # of an evaluation, written last
 IMAGES = "images.csv"
 REPORT = "report"
+QUEUED = "hpc_ckpt_*.ckpt"  # Lightning's name for states of a job that is queued again
 
 
 def folder_of_run(checkpoint: Path) -> Path:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from lightning import Trainer
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
 
-from protometry.run_folder.layout import LAST
-
-QUEUED = "hpc_ckpt_*.ckpt"  # Lightning's name for states of a job that is queued again
+from protometry.run_folder.free_folder import may_be_queued
+from protometry.run_folder.layout import LAST, QUEUED
 
 
 class _NamedCheckpoints(_CheckpointConnector):
@@ -50,7 +48,6 @@ def mark_as_queued(folder: Path) -> None:
 
 def states_of_queued(folder: Path) -> list[Path]:
     """The checkpoints of a run that was queued again, as the cluster says or a link; none of other runs."""
-    queued = list(folder.glob(QUEUED))
-    if not queued and int(os.environ.get("SLURM_RESTART_COUNT") or 0) == 0:
+    if not may_be_queued(folder):
         return []
-    return [path for path in (*queued, folder / LAST) if path.is_file() and not path.is_symlink()]
+    return [path for path in (*folder.glob(QUEUED), folder / LAST) if path.is_file() and not path.is_symlink()]

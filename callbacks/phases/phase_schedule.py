@@ -19,6 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
 
+from protometry.callbacks.phases.action_words import told
 from protometry.callbacks.phases.concepts import fit_concepts
 from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
 from protometry.callbacks.phases.features import keep_features
@@ -235,9 +236,7 @@ class PhaseSchedule(Callback):
             action = ACTIONS.get(name)
             report = action(trainer, module) if action else getattr(module, name)(trainer)
             report = report or {}
-            figures = {key: (100 * value, " %") if "accuracy" in key else (value, "") for key, value in report.items()}
-            text = ", ".join(f"{key} {value:.4g}{unit}" for key, (value, unit) in figures.items())
-            rank_zero_info(f"{name} in epoch {trainer.current_epoch + 1}: {text or 'done'}")
+            rank_zero_info(told(name, report, trainer.current_epoch + 1))
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
             for callback in callbacks_of(trainer, Callback):

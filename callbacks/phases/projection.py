@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed, nn
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.action_words import listed
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable, SourceTable
@@ -313,13 +314,15 @@ def source_table(module: LightningModule, nearest: NearestPatches, valid: Tensor
 
 
 def _report(module: LightningModule, nearest: NearestPatches, valid: Tensor, source: SourceTable) -> dict[str, float]:
-    active = model_of(module).units().active
+    units = model_of(module).units()
+    active, kind = units.active, f"{units.kind}s"
     missing = (active & ~valid).nonzero().flatten().tolist()
     duplicates = source.duplicates()
     if missing:
-        rank_zero_info(f"Units without any allowed image keep their vectors: {missing}")
+        rank_zero_info(f"No training image may stand for {kind} {listed(missing)}: they stay as they were.")
     if duplicates:
-        rank_zero_info(f"Units that share one source patch: {duplicates}")
+        groups = "; ".join(map(listed, duplicates))
+        rank_zero_info(f"Some {kind} became the same patch of the same image: {groups}.")
     moved = nearest.distance[valid]
     shared = sum(len(group) - 1 for group in duplicates)
     return {
@@ -341,10 +344,10 @@ def _displaced(farther: Tensor) -> dict[str, float]:
     units = units[farther[units].argsort(descending=True, stable=True)]
     further = farther[units].tolist()
     if further:
-        named = ", ".join(f"{unit} (+{more:.3g})" for unit, more in zip(units.tolist(), further, strict=True))
+        named = listed([f"{unit} (by {more:.3g})" for unit, more in zip(units.tolist(), further, strict=True)])
         rank_zero_info(
-            "Units whose nearest image another unit has, and how much farther from them the patch is that they take: "
-            f"{named}"
+            "The nearest image of these prototypes went to a nearer one, and they take a patch that is farther away: "
+            f"{named}."
         )
     mean = sum(further) / len(further) if further else 0.0
     return {"displaced": float(len(further)), "farther_mean": mean, "farther_max": max(further, default=0.0)}

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, distributed
 
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
+from protometry.callbacks.phases.action_words import listed
 from protometry.callbacks.phases.projection import NearestPatches, patches_of_nearest_images
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, phase_of, wrong_model
 from protometry.lightning_modules.contract import Projectable
@@ -70,7 +71,7 @@ def prune(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         nearest = patches_of_nearest_images(module, images, module.device, NEIGHBOURS, own=False)
     keep, rescued = keep_one_per_class((votes(nearest) >= NEEDED) & units.active, units.owner, nearest)
     if rescued:
-        rank_zero_info(f"Classes that would have lost every prototype keep their best one: {rescued}")
+        rank_zero_info(f"Classes {listed(rescued)} would have lost every prototype, and keep their best one.")
     kept, before = float(keep.sum()), float(units.active.sum())  # counted now: the table shows the model as it changes
     _name("Pruned", units.active & ~keep)
     module.prune(keep)
@@ -135,7 +136,7 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
 
 def _name(what: str, units: Tensor) -> None:
     if numbers := units.nonzero().flatten().tolist():
-        rank_zero_info(f"{what} units: {numbers}")
+        rank_zero_info(f"{what} units: {listed(numbers)}.")
 
 
 def keep_one_per_class(keep: Tensor, owner: Tensor, nearest: NearestPatches) -> tuple[Tensor, list[int]]:

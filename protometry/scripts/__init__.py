@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import runpy
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from protometry.run_folder.command_line.ending import expect_signals, seldom_collect
+from protometry.run_folder.command_line.messages import did_you_mean
 from protometry.run_folder.command_line.stop_signals import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]  # of the package
@@ -35,9 +37,13 @@ def main() -> None:
         print("\n".join(f"  {name:<12} {about}" for name, (about, _) in COMMANDS.items()))
         print(f"\n`protometry COMMAND --help` explains a command. Configs are in {ROOT / 'configs'}.")
         return
+    if command in ("-V", "--version"):
+        print(f"protometry {version('protometry')}")
+        return
     if command not in COMMANDS:
         known = ", ".join(COMMANDS)
-        print(f"error: Expected one of the commands {known}, but got {command!r}.", file=sys.stderr)
+        near = did_you_mean(command, COMMANDS)
+        print(f"error: Expected one of the commands {known}, but got {command!r}.{near}", file=sys.stderr)
         sys.exit(2)
     expect_signals()
     seldom_collect()

@@ -5,11 +5,10 @@ Arguments that pass are parsed again by the parser that knows all types.
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from types import FunctionType
@@ -22,6 +21,8 @@ from protometry.run_folder.command_line.messages import write_any_text
 from protometry.run_folder.command_line.parser import StrictParser
 from protometry.run_folder.command_line.user_path import expand_paths
 from protometry.run_folder.command_line.yaml_files import read_yaml
+from protometry.run_folder.free_folder import refuse_taken
+from protometry.run_folder.layout import check_name
 
 MODEL_FILE = "model.json"  # of the folder of an exported model
 HUB = "hf:/"  # how addresses of models on the Hugging Face hub begin
@@ -92,19 +93,34 @@ def look_at_names(commands: Mapping[str, str]) -> None:
         parser.error(f"Expected one of the commands {', '.join(commands)} before the flags, but got {sys.argv[1]}.")
     if command not in commands:
         parser.parse_args([command])
-    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    flags.add_argument("-c", "--config", action="append", default=[])
-    flags.add_argument("--ckpt_path")
-    given = expand_paths(vars(flags.parse_known_args(arguments)[0]))
-    for file in given["config"]:
-        if file.endswith((".yaml", ".yml", ".json")):
-            _look_at_config(parser, file)
+    given = _given(parser, arguments)
     _look_for(parser, None if given["ckpt_path"] == "last" else given["ckpt_path"])
+    asks = any(word in ("-h", "--help") or word.startswith("--print_config") for word in arguments)
+    if command == "fit" and given["experiment"] and not asks:
+        try:
+            refuse_taken(Path(given["runs"]) / check_name(given["experiment"]), given["ckpt_path"])
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
 
 
-def _look_at_config(parser: ArgumentParser, file: str) -> None:
+def _given(parser: ArgumentParser, arguments: Sequence[str]) -> dict[str, Any]:
+    """Where a run lies, by flags and configs, of which the last to name something wins."""
+    given: dict[str, Any] = {"ckpt_path": None, "experiment": None, "runs": "runs"}
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        value, name = value if equals else following, flag.removeprefix("--")
+        if flag in ("-c", "--config") and value.endswith((".yaml", ".yml", ".json")):
+            content = _look_at_config(parser, expand_paths({"config": value})["config"])
+            given |= {key: said for key in given if isinstance(content, dict) and (said := content.get(key))}
+        elif flag.startswith("--") and name in given:
+            given[name] = expand_paths({name: value})[name]
+    return {name: said if isinstance(said, str) else None for name, said in given.items()}
+
+
+def _look_at_config(parser: ArgumentParser, file: str) -> Any:
+    """Its content."""
     try:
-        read_yaml(file)
+        return read_yaml(file)
     except FileNotFoundError:
         parser.error(f"Expected argument `config` to be a file, but {file} does not exist.")
     except (OSError, ValueError) as error:

@@ -85,6 +85,8 @@ def tidy_messages() -> None:
     warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\('phase', \.\.\., sync_dist=True\)`")
     # phases decide which layers are trained
     warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode at the start of training")
+    # the strides of a 1x1 kernel may be given in two ways, which only costs DDP a copy
+    warnings.filterwarnings("ignore", r"Grad strides do not match bucket view strides")
     # the summary of a run says that there is no validation
     warnings.filterwarnings("ignore", r"Total length of `list` across ranks is zero")
     # `data.num_workers` is a documented argument, and small data sets are faster without

@@ -14,7 +14,8 @@ import yaml
 from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.callbacks.run import checkpoint as checkpoint_module
 from protometry.datamodules import SketchBirds
-from protometry.run_folder.folder import check_free, check_unchanged
+from protometry.run_folder.folder import check_unchanged
+from protometry.run_folder.free_folder import check_free
 from protometry.scripts import train
 from tests.tiny_runs import DATA as TINY
 from tests.tiny_runs import NOISY, STEPS_PER_EPOCH, NoisyProtoPNet, fit, fit_args, last, only_fit, run_evaluation

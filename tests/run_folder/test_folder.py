@@ -12,11 +12,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from protometry.run_folder.folder import (
     belongs_to,
-    check_free,
     check_split,
     check_unchanged,
     resume_path,
 )
+from protometry.run_folder.free_folder import check_free
 from protometry.run_folder.layout import check_name, run_name
 from protometry.run_folder.settings import changed_arguments
 from protometry.run_folder.slurm import RequeuedTrainer, mark_as_queued

@@ -10,6 +10,7 @@ import torch
 from lightning import Callback
 
 import protometry.callbacks.phases.pruning
+from protometry.callbacks.phases import action_words
 from protometry.callbacks.phases.projection import NearestPatches, project
 from protometry.callbacks.phases.pruning import keep_one_per_class, prune, prune_units, votes
 from protometry.lightning_modules import PIPNet
@@ -112,8 +113,8 @@ def test_rescued_classes_are_listed(monkeypatch):
     report = prune(trainer, model)
     assert report == {"kept": 8.0, "pruned": 16.0, "rescued": 8.0}
     assert model.units().owner.sum(0).tolist() == [1] * 8
-    assert any("best one: [0, 1, 2, 3, 4, 5, 6, 7]" in text for text in texts)
-    assert f"Pruned units: {(~model.units().active).nonzero().flatten().tolist()}" in texts
+    assert any("Classes 0, 1, 2, 3, 4, 5, 6 and 7 would" in text for text in texts)
+    assert f"Pruned units: {action_words.listed((~model.units().active).nonzero().flatten().tolist())}." in texts
 
 
 def test_a_model_that_was_not_projected_is_refused():

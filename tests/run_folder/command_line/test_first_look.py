@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from protometry.run_folder.command_line.first_look import look_at
+from protometry.run_folder.lock import only_process
 from protometry.scripts import evaluate
 from tests.tiny_runs import ROOT
 
@@ -46,6 +47,9 @@ def test_the_command_line_answers_without_torch():
         ("train.py test --ckpt_path missing", 2, "error: Expected argument `ckpt_path` to be a checkpoint file, but m"),
         ("train.py test --ckpt_path=~/missing", 2, f"a checkpoint file, but {Path.home()}/missing does not exist"),
         ("evaluate.py table ~/missing", 2, f"to be a file or folder, but {Path.home()}/missing does not exist"),
+        ("train.py fit --experiment=new --ckpt_path last", 2, "runs/new/checkpoints/last.ckpt to resume from, but it"),
+        ("protometry/__main__.py --version", 0, "protometry 0."),
+        ("protometry/__main__.py trian", 2, "but got 'trian'. Did you mean 'train'?"),
         ("evaluate.py run --help", 0, "--trainer.accelerator"),
         ("evaluate.py table --help", 0, "--published"),
         ("evaluate.py run --ckpt_pth x", 2, "error: unrecognized arguments: --ckpt_pth x"),
@@ -75,6 +79,25 @@ def test_a_file_that_is_not_yaml_is_refused_at_once(tmp_path):
     for (command, _, expected), (code, text) in zip(cases, answers(commands), strict=True):
         assert code == 2, command
         assert expected in text, command
+
+
+def test_a_folder_that_is_taken_is_refused_at_once(tmp_path):
+    for name in ("begun/checkpoints/last.ckpt", "left/metrics.csv", "done/checkpoints/last.ckpt", "own.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("experiment: begun\n")
+    (tmp_path / "done" / "evaluation").mkdir()
+    (tmp_path / "done" / "evaluation" / "metrics.json").write_text('{"training": {"complete": true}}')
+    with only_process(tmp_path / "locked"):
+        cases = [
+            (["--config", str(tmp_path / "own.yaml")], "error: Expected a folder without a run, but "),
+            (["--experiment", "left"], "left holds metrics.csv"),
+            (["--experiment", "locked"], "error: Expected no other process in "),
+        ]
+        said = answers([["train.py", "fit", "--runs", str(tmp_path), *words] for words, _ in cases])
+        for (words, expected), (code, text) in zip(cases, said, strict=True):
+            assert (code, expected in text) == (2, True), (words, text)
+    with pytest.raises(subprocess.CalledProcessError):  # torch is needed to see whether the settings have changed
+        answers([["train.py", "fit", "--runs", str(tmp_path), "--experiment", "done"]])
 
 
 EXPLAINED = ["run", "--ckpt_path", str(ROOT / "evaluate.py"), "--explainer", "protometry.explanations.GradCAM"]
