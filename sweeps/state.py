@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any, Literal
 
 from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.progress import track
 from protometry.run_folder.command_line.yaml_files import read_yaml
 from protometry.run_folder.layout import CONFIG, EVALUATION, LAST, METRICS
 from protometry.run_folder.schema import check_content
@@ -36,12 +38,14 @@ def read_settings(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: with everything that ``train.py`` would refuse, and the runs that it concerns.
     """
+    several = list(runs)
+    print(f"reading the settings of {counted(len(several), 'run')} …", file=sys.stderr, flush=True)
     from protometry.scripts.train import settings_reader  # imports Lightning, which takes seconds
 
     reader = settings_reader()
     settings: dict[str, dict[str, Any]] = {}
     mistakes: dict[str, list[str]] = {}
-    for run in runs:
+    for run in track(several, "Reading settings"):
         said = StringIO()
         try:
             with redirect_stderr(said), redirect_stdout(said):

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, str] = {
     "lightning_modules.phases lightning_modules.backbones.kept_features lightning_modules.backbones.sections "
     "lightning_modules.heads.sparse_path lightning_modules.heads.concept_bank "  # solved on the outputs of any model
     "explanations metrics datamodules.base "
-    "datamodules.sample datamodules.progress "
+    "datamodules.sample "
     "datamodules.bird_parts.InterventionDataset",  # the type of data whose images change part by part
     "evaluation": "callbacks run_folder explanations metrics "
     "lightning_modules.load_model lightning_modules.bases.load.model_from lightning_modules.contract "
@@ -50,8 +50,8 @@ OURS = {*MAY_IMPORT, *SCRIPTS, "tests", "benchmarks"}
 # package -> third-party packages; packages that are not listed are free
 THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
-    "run_folder": "huggingface_hub jsonargparse lightning matplotlib PIL pydantic safetensors starlette torch uvicorn "
-    "yaml",
+    "run_folder": "huggingface_hub jsonargparse lightning matplotlib PIL pydantic rich safetensors starlette torch "
+    "uvicorn yaml",
     "datamodules": "albumentations cv2 lightning numpy PIL pydantic rich scipy sklearn torch torchvision yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",

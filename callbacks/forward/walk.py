@@ -15,6 +15,7 @@ from protometry.callbacks.forward.observer import Images, Observer, Outputs
 from protometry.callbacks.trainer_parts import model_of
 from protometry.explanations import Upsample
 from protometry.run_folder.command_line.processes import gathered
+from protometry.run_folder.command_line.progress import track
 
 
 @torch.no_grad()
@@ -24,6 +25,7 @@ def walk(
     image_size: tuple[int, int],
     memory_budget: float | None = None,
     keep_maps: bool = False,
+    text: str = "Looking at images",
 ) -> Iterator[tuple[dict[str, Any], Outputs]]:
     """Show every batch to a model in evaluation mode.
 
@@ -37,6 +39,7 @@ def walk(
         image_size: ``(H, W)`` pixels.
         memory_budget: GiB for the activations of one forward; None for the default of the device.
         keep_maps: whether to keep the maps of all units.
+        text: what is told while it takes long.
 
     Yields:
         A batch on the device of the model, and the outputs for it.
@@ -47,7 +50,7 @@ def walk(
     with evaluation_mode(module):
         chunk, _ = images_per_forward(module, image_size, module.device, memory_budget)
         observer = Observer(model_of(module), Upsample(), chunk, top_k=1)
-        for batch in batches:
+        for batch in track(batches, text):
             moved: dict[str, Any] = {
                 name: value.to(module.device, non_blocking=True) if isinstance(value, Tensor) else value
                 for name, value in batch.items()

@@ -18,9 +18,9 @@ from torch import Tensor, distributed
 from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.forward.images_per_forward import images_per_forward
 from protometry.callbacks.trainer_parts import datamodule_of
-from protometry.datamodules.progress import track
 from protometry.lightning_modules.backbones.kept_features import KeptFeatures, features_in_evaluation
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
+from protometry.run_folder.command_line.progress import track
 from protometry.run_folder.command_line.user_path import user_path
 
 
@@ -57,7 +57,7 @@ def keep_features(trainer: Trainer, module: LightningModule) -> None:
             return torch.cat([backbone(full)[: len(part)] for part, full in parts])
 
         for loader in loaders:
-            for batch in track(loader, "Keeping features", len(loader)):
+            for batch in track(loader, "Keeping features"):
                 for name in ("image", "second_view"):
                     if name in batch:
                         made += kept.keep(batch[name].to(model.device), features)

@@ -23,6 +23,7 @@ from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable, SourceTable
 from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.command_line.processes import add_up
+from protometry.run_folder.command_line.progress import track
 
 LARGEST = torch.iinfo(torch.int64).max
 CANDIDATES = 8  # images whose nearest patches are kept for each unit, if units share no image
@@ -221,7 +222,7 @@ def patch_distances(
         ValueError: for distances that are not finite, with the sample ids of the batch.
     """
     projectable = cast(Projectable, module)
-    for batch in batches:
+    for batch in track(batches, "Comparing prototypes with images"):
         images, keys, labels = (batch[name].to(device, non_blocking=True) for name in ("image", "sample_key", "label"))
         several = truth_of(batch, "labels").to(device, non_blocking=True) if "labels" in batch else None
         allowed = projectable.allowed(labels if several is None else several)
@@ -284,7 +285,7 @@ def _validation_accuracy(module: LightningModule, datamodule: Any) -> float | No
     if not datamodule.has_validation or datamodule.capabilities("val").multi_label is True:
         return None
     counts = torch.zeros(2, dtype=torch.int64, device=module.device)
-    for batch in datamodule.val_dataloader():
+    for batch in track(datamodule.val_dataloader(), "Looking at validation images"):
         images, labels = (batch[name].to(module.device, non_blocking=True) for name in ("image", "label"))
         logits = model_of(module)(images).logits
         counts[0] += (logits.argmax(dim=1) == labels).sum()

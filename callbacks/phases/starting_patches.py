@@ -13,10 +13,10 @@ from protometry.callbacks.forward.evaluation_mode import evaluation_mode
 from protometry.callbacks.phases.projection import NearestPatches, source_table
 from protometry.callbacks.phases.pruning import Prunable
 from protometry.callbacks.trainer_parts import datamodule_of, model_of, wrong_model
-from protometry.datamodules.progress import track
 from protometry.datamodules.sample import sample_key
 from protometry.lightning_modules.contract import Projectable
 from protometry.metrics.primitives.peaks import margin_to_elsewhere, reach
+from protometry.run_folder.command_line.progress import track
 
 AT_ONCE = 32  # images per forward
 IMAGES_PER_CLASS = 20  # whose patches a class chooses from, if they are to be far from each other
@@ -118,7 +118,7 @@ def recurring_patches(trainer: Trainer, module: LightningModule) -> dict[str, fl
     patches = torch.zeros_like(cast(Tensor, table.vectors))
     row, cell = (torch.zeros(len(owner), dtype=torch.int64, device=owner.device) for _ in range(2))
     found = torch.zeros_like(owner[:, 0])
-    for label in track(range(owner.shape[1]), "Finding recurring patches", owner.shape[1]):
+    for label in track(range(owner.shape[1]), "Finding recurring patches"):
         of_label = rows[of_class == label]
         latent = _latents(module, dataset, of_label.tolist())
         units = owner[:, label].nonzero()[:, 0]
@@ -254,7 +254,7 @@ def typicality(latent: Tensor, labels: Tensor) -> Tensor:
     """
     unit = F.normalize(latent, dim=2)
     typical = latent.new_empty(latent.shape[:2])
-    for label in sorted(set(labels.tolist())):
+    for label in track(sorted(set(labels.tolist())), "Finding typical patches"):
         own, others = (labels == label).nonzero()[:, 0], (labels != label).nonzero()[:, 0]
         if not len(others):
             raise ValueError(
@@ -299,7 +299,7 @@ def _latents(module: LightningModule, dataset: Any, rows: list[int]) -> Tensor:
     """``(n, h·w, D)`` patches of some images."""
     latents = []
     with evaluation_mode(module):
-        for start in range(0, len(rows), AT_ONCE):
+        for start in track(range(0, len(rows), AT_ONCE), "Looking at training images"):
             images = torch.stack([dataset[row]["image"] for row in rows[start : start + AT_ONCE]])
             latents.append(cast(Projectable, module).embed(images.to(module.device)).flatten(2).transpose(1, 2))
     return torch.cat(latents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from lightning import LightningModule, Trainer
@@ -12,7 +13,8 @@ from rich.markup import escape
 
 from protometry.callbacks.trainer_parts import model_of
 from protometry.metrics.suite import ENTRIES
-from protometry.run_folder.command_line.messages import counted, in_words
+from protometry.run_folder.command_line.messages import in_words
+from protometry.run_folder.command_line.progress import progress
 
 ACCURACY, TIES = "val/general/accuracy", "val/general/ties"
 
@@ -24,10 +26,9 @@ class PhaseProgressBar(RichProgressBar):
     last batch's, read at most twice a second, and at the end of an epoch its mean; until an epoch is validated, the
     accuracy of an earlier one is shown as ``last val``. Where the output is not a terminal, each epoch prints one line
     instead: phase, epoch, training loss, its own validation metrics (fractions in percent), seconds, time left.
-    Evaluations say how many images they do per second, over all processes.
+    Evaluations say how many images they do per second, over all processes, or how far they are every half minute.
     """
 
-    seconds_between_lines = 10.0
     seconds_between_losses = 0.5
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
@@ -101,23 +102,33 @@ class PhaseProgressBar(RichProgressBar):
 
     # -- evaluation --------------------------------------------------------------------------------------------------
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
+        """Start the clock, and lines where there is no bar."""
         super().on_test_start(trainer, pl_module)
-        self._started = self._last_line = time.monotonic()
-        self._images = 0
+        self._started, self._images, self._lines = time.monotonic(), 0, ExitStack()
+        if self.progress is None:
+            self._advance = self._lines.enter_context(progress("Evaluating", sum(map(int, trainer.num_test_batches))))
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         """Say how fast images are evaluated."""
         super().on_test_batch_end(trainer, pl_module, *args)
         self._images += len(args[1]["image"]) * trainer.world_size
-        now = time.monotonic()
-        rate = f"{self._images / max(now - self._started, 1e-9):.1f} images/s"
         if self.progress is not None and self.test_progress_bar_id is not None:
+            rate = f"{self._images / max(time.monotonic() - self._started, 1e-9):.1f} images/s"
             figures = filter(None, ["Testing", rate, in_words(self.test_progress_bar.time_remaining)])
             self.progress.update(self.test_progress_bar_id, description="  ".join(figures))
-        elif trainer.is_global_zero and now - self._last_line >= self.seconds_between_lines:
-            self._last_line = now
-            print(f"evaluated about {counted(self._images, 'image')} · {rate}", flush=True)
+        elif self.progress is None:
+            self._advance()
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the lines."""
+        super().on_test_end(trainer, pl_module)
+        self._lines.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End the lines."""
+        super().on_exception(trainer, pl_module, exception)
+        if hasattr(self, "_lines"):
+            self._lines.close()
 
 
 class TimeLeft:

@@ -16,11 +16,11 @@ from protometry.datamodules.check.contact_sheet import Tile
 from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
 from protometry.datamodules.dataset import ImageDataset, Mapped
 from protometry.datamodules.photos.problems import Problems
-from protometry.datamodules.progress import track
 from protometry.datamodules.sample import Sample
 from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.views import Stratified
 from protometry.datamodules.workers import WorkerLoader
+from protometry.run_folder.command_line.progress import track
 
 AUGMENTED_SAMPLES = 6  # of the augmented training images, which the projection split shows completely
 SHOWN_SAMPLES = 6

@@ -21,9 +21,9 @@ from protometry.datamodules.photos.cache import cache_folder, recall, remember, 
 from protometry.datamodules.photos.files import decode_image, folders_below, open_image
 from protometry.datamodules.photos.folders import note_equal_names, note_names_not_utf8, visible_folders
 from protometry.datamodules.photos.problems import Problems, first_few
-from protometry.datamodules.progress import track
 from protometry.datamodules.sample import nfc
 from protometry.datamodules.workers import WorkerLoader
+from protometry.run_folder.command_line.progress import track
 from protometry.run_folder.command_line.user_path import user_path
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")

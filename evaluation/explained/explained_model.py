@@ -23,6 +23,7 @@ from protometry.explanations.views import Box, fit, scaled_box, to_image
 from protometry.lightning_modules.contract import InterpretableModel, ModelOutput, predicted_classes
 from protometry.metrics.primitives.checks import check_at_least
 from protometry.metrics.primitives.intersection_over_union import box_intersection_over_union, places
+from protometry.run_folder.command_line.progress import track
 
 _CHUNK = 8  # images explained at once
 _LEAD = 3  # lines of the lead over another class
@@ -203,7 +204,7 @@ class ExplainedModel:
         check_at_least("classes", classes, 1)
         check_at_least("most", most, 0)
         explained = []
-        for first in range(0, len(samples), _CHUNK):
+        for first in track(range(0, len(samples), _CHUNK), "Explaining images"):
             explained += self._explain(samples[first : first + _CHUNK], page, classes, most)
         return explained
 

@@ -115,7 +115,9 @@ def scan(
     unknown: list[tuple[int, ...]] = []
     logits, scores, residual, context, embeddings = [], [], [], [], []
     with loaders(datamodule, split, limit) as loader:
-        for batch, outputs in walk(cast(LightningModule, model), loader, datamodule.image_size, memory_budget):
+        text = f"Looking at {'training' if split == 'projection' else split} images"
+        module = cast(LightningModule, model)
+        for batch, outputs in walk(module, loader, datamodule.image_size, memory_budget, text=text):
             names += batch["sample_id"]
             labels += labels_of(batch)
             unknown += unknown_of(batch)

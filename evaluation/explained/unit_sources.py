@@ -19,6 +19,7 @@ from protometry.explanations import Explainer, unit_views
 from protometry.explanations.unit_view import LEAST_CROP, BoxView, box_views, part_in
 from protometry.lightning_modules.contract import InterpretableModel, Projectable, UnitTable
 from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.progress import track
 
 TRAINING_IMAGES = 1000  # searched for the strongest image of a unit
 STALE = 1e-3  # largest distance of a prototype from the patch it was projected onto
@@ -97,7 +98,7 @@ class UnitSources:
             return {}
         missing = [unit for unit in dict.fromkeys(units) if unit not in self._found]
         dataset = self.datamodule.shown("projection") if missing else None
-        for first in range(0, len(missing), _CHUNK):
+        for first in track(range(0, len(missing), _CHUNK), "Drawing the photos that stand for units"):
             self._find(missing[first : first + _CHUNK], dataset)
         return {unit: self._found[unit] for unit in units}
 

@@ -11,6 +11,7 @@ from protometry.evaluation.explained.unit_sources import Source
 from protometry.evaluation.pages.contents import ReportContents
 from protometry.evaluation.pages.site import Site
 from protometry.run_folder.command_line.messages import counted
+from protometry.run_folder.command_line.progress import track
 
 NEAREST, COUNTED, CLASSES = 3, 20, 10  # images drawn of each split; images and classes listed
 AT_ONCE = 16  # units whose images are in memory together
@@ -52,7 +53,7 @@ def unit_pages(site: Site, contents: ReportContents) -> None:
     sources, named = contents.explained.sources.of(contents.units), units.concepts is not None
     values = items.get("concepts" if named and "concepts" in items else "units", {})
     cards = []
-    for first in range(0, len(contents.units), AT_ONCE):
+    for first in track(range(0, len(contents.units), AT_ONCE), f"Writing pages of {units.kind}s"):
         some = contents.units[first : first + AT_ONCE]
         for unit, nearest in zip(some, _nearest(contents, some), strict=True):
             sheet, source, link = unit_sheet(contents, unit, nearest), sources.get(unit), contents.unit_links[unit]
