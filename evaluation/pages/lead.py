@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel, UnitRow
 from protometry.evaluation.pages.site import percent, signed
+from protometry.lightning_modules.contract import Intervenable
 from protometry.run_folder.command_line.messages import counted
 
 
@@ -17,8 +17,9 @@ class Bar:
 
     Args:
         width: in percent of the whole scale.
-        kind: "for", "against" or "sum".
+        kind: "for", "against" or "sum"; "way" of a tree.
         row: with its pictures; None for the rest and the sum.
+        note: what the model says of a concept.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Bar:
     width: float
     kind: str
     row: UnitRow | None = None
+    note: str = ""
 
 
 def lead_of(image: ExplainedImage, explained: ExplainedModel) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def lead_of(image: ExplainedImage, explained: ExplainedModel) -> dict[str, Any]:
     (table, rows), names = image.lead, explained.class_names
     rival = names[table.rival] if table.by == "rival" else None
     chances = {other.label: other.probability for other, _ in image.tables}
-    bars = _path(image, names[table.label]) if table.tree_path is not None else _bars(image, names)
+    bars = _path(image, names[table.label]) if table.tree_path is not None else _bars(image, explained)
     return {
         "name": names[table.label],
         "rival": rival,
@@ -50,9 +52,18 @@ def lead_of(image: ExplainedImage, explained: ExplainedModel) -> dict[str, Any]:
     }
 
 
-def _bars(image: ExplainedImage, names: Mapping[int, str] | list[str]) -> list[Bar]:
+def _notes(image: ExplainedImage, explained: ExplainedModel) -> dict[int, str]:
+    """What the model says of each concept that a person could correct, by unit."""
+    model = explained.model
+    if not isinstance(model, Intervenable) or explained.units.concepts is None:
+        return {}
+    chances = model.concept_probabilities(image.output.scores)[0].tolist()
+    return {unit: f"here with probability {percent(chance, 0)}" for unit, chance in enumerate(chances)}
+
+
+def _bars(image: ExplainedImage, explained: ExplainedModel) -> list[Bar]:
     """The lines, the rest and the sum on one scale; lines alone where nothing says that they add up."""
-    table, rows = image.lead
+    (table, rows), names, notes = image.lead, explained.class_names, _notes(image, explained)
     lines: list[tuple[str, float, UnitRow | None]] = [(row.name, table.shown(row.line), row) for row in rows]
     name = names[table.label]
     if table.bias is not None:
@@ -65,7 +76,14 @@ def _bars(image: ExplainedImage, names: Mapping[int, str] | list[str]) -> list[B
     total = table.amount(table.margin)
     scale = 50 / (max(abs(value) for _, value, _ in [*lines, ("", total, None)]) or 1.0)
     bars = [
-        Bar(name, signed(value), round(abs(value) * scale, 2), "for" if value >= 0 else "against", row)
+        Bar(
+            name,
+            signed(value),
+            round(abs(value) * scale, 2),
+            "for" if value >= 0 else "against",
+            row,
+            notes.get(row.line.unit, "") if row else "",
+        )
         for name, value, row in lines
     ]
     if table.bias is None:
@@ -82,5 +100,5 @@ def _path(image: ExplainedImage, name: str) -> list[Bar]:
     ]
     *_, by_path, elsewhere = sums = table.path_sums(name)
     lines += [(text, chance, None) for text, chance in [*sums[: bool(table.others)], by_path, elsewhere]]
-    bars = [Bar(text, percent(chance), round(100 * chance, 2), "for", row) for text, chance, row in lines]
+    bars = [Bar(text, percent(chance), round(100 * chance, 2), "way", row) for text, chance, row in lines]
     return [*bars, Bar(name, percent(table.probability), round(100 * table.probability, 2), "sum")]
