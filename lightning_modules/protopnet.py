@@ -62,8 +62,8 @@ _METRIC = one_cycle(
     OptimizerSpec("AdamW", {"weight_decay": 0.0}),
     bn="eval",
     on_enter=("recurring_patches",),
-    selectable=True,
 )
+_CALIBRATED = Phase("last", 1, {"head": 0.0}, HEAD_LOSSES, bn="eval", on_enter=("calibrate",), selectable=True)
 _WARM = Phase("warm", 5, {"addon": 3e-3, "prototypes": 3e-3}, LOSSES, weight_decay={"addon": 1e-3}, bn="eval")
 
 
@@ -141,7 +141,7 @@ class ProtoPNet(ClassPrototypes):
             )
         ),
         "pretrained": fine_tuned(COSINE_LOSSES),
-        "frozen": PhasePlan((_METRIC,)),
+        "frozen": PhasePlan((_METRIC, _CALIBRATED)),
         "sketch": from_scratch(LOSSES),
     }
 

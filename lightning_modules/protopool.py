@@ -28,7 +28,6 @@ from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.heads.prototypes import ComparesPatches, PrototypeLayer, Similarity, focal_similarity
 from protometry.lightning_modules.phases import (
     FIT_HEAD,
-    HeadSpec,
     OptimizerSpec,
     Phase,
     PhasePlan,
@@ -56,9 +55,9 @@ def _last(epochs: int, rate: float, l1: float, **changes: Any) -> Phase:
     return Phase("last", epochs, {"head": rate}, losses, bn="eval", on_enter=actions, selectable=True, **changes)
 
 
-def _solved(rate: float, penalty: float) -> Phase:
+def _solved(rate: float) -> Phase:
     """One epoch that measures the solution; ``rate`` applies if the head is trained instead."""
-    phase = _last(1, rate, 1e-4, head=HeadSpec(penalty))
+    phase = _last(1, rate, 1e-4)
     return replace(phase, on_enter=(*phase.on_enter, FIT_HEAD))
 
 
@@ -167,7 +166,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
                 ),
                 _pretrained("joint", 14),
                 _pretrained("settle", 8),
-                _solved(3e-3, penalty=3e-4),
+                _solved(3e-3),
             )
         ),
         "sketch": PhasePlan(
@@ -175,7 +174,7 @@ class ProtoPool(ComparesPatches, LinearHead, InterpretableModule):
                 _sketch("warm", 1),
                 _sketch("joint", 6, on_enter=("project",)),
                 _sketch("settle", 4, on_enter=("project",)),
-                _solved(1e-2, penalty=1e-3),
+                _solved(1e-2),
             )
         ),
     }

@@ -19,7 +19,7 @@ from protometry.callbacks.phases.ranks import broadcast_state
 from protometry.callbacks.trainer_parts import model_of
 from protometry.explanations import Upsample
 from protometry.lightning_modules.contract import FitsHead, InterpretableModel, Projectable, empty_sources
-from protometry.lightning_modules.phases import FIT_HEAD, HeadSpec
+from protometry.lightning_modules.phases import HeadSpec
 
 _CHUNK = 64  # images shown at once
 
@@ -43,27 +43,19 @@ class Exchange:
         return exchanged, cast(Any, self.own).decide(scores).logits
 
 
-def not_exchangeable(model: InterpretableModel, datamodule: Any) -> str | None:
+def not_exchangeable(model: InterpretableModel) -> str | None:
     """Why the units of a model cannot be exchanged, or None."""
     if not isinstance(model, Projectable):
         return "the units of the model are not prototypes that patches can replace"
     if not isinstance(model, FitsHead):
         return "the model has no last layer that could be fitted to other prototypes"
-    if datamodule.has_validation or _solved_with(model).penalty is not None:
-        return None
-    return "there is no validation split to choose the penalty of last layers on, and no phase of the model states one"
-
-
-def _solved_with(model: Any) -> HeadSpec:
-    """How the phases of a model solve its last layer."""
-    return next((phase.head for phase in model.phases().phases if FIT_HEAD in phase.on_enter), HeadSpec())
+    return None
 
 
 def exchange_units(module: LightningModule, datamodule: Any, seed: int, chunk: int, foreign: Any = None) -> Exchange:
     """Put a foreign patch in the place of every prototype, and fit the last layer to them, and to its own ones.
 
-    The penalty of both last layers is chosen on validation images. Without any, they are solved as the phases of the
-    model say.
+    The penalty of both last layers is chosen on images that they have not seen.
 
     Args:
         module: a model for which :func:`not_exchangeable` says None, in evaluation mode.
@@ -84,12 +76,11 @@ def exchange_units(module: LightningModule, datamodule: Any, seed: int, chunk: i
         nearest = patches_of_nearest_images(own, _without_labels(photos), device, images=1, own=False)
         patches = nearest.at(torch.zeros(units, dtype=torch.int64, device=device)).patch
     other.load_patches(patches, torch.ones(units, dtype=torch.bool, device=device), empty_sources(units))
-    spec = HeadSpec() if datamodule.has_validation else _solved_with(model_of(module))
     for each in (own, other):
         training, validation = head_data(each, datamodule)
         scores = training[0][:, each.units().active.cpu()]
         if (scores != scores[0]).any():  # otherwise all images are classified alike, whatever the last layer
-            each.fit_head(training, validation, spec)
+            each.fit_head(training, validation, HeadSpec())
         broadcast_state(each)  # devices may differ in the last bits
     rank_zero_info("Fitted the last layer to the prototypes of the model, and to foreign patches in their place.")
     return Exchange(own, Observer(other, Upsample(), chunk, top_k=1))

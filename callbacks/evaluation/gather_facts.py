@@ -59,7 +59,7 @@ def gather_facts(
         decides_by_tree=isinstance(model, DecidesByTree),
         has_backbone=bool(backbone_parameters(model)),
         stages=backbone_stages(model),
-        exchange=not_exchangeable(model, datamodule),
+        exchange=not_exchangeable(model),
         stamp=getattr(datamodule, "stamp", None),  # a data module of another kind has none
     )
 

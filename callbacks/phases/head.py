@@ -1,4 +1,4 @@
-"""Solving the last layer exactly on the scores of all training images, the same over processes."""
+"""Actions on the last layer: solving it on the scores of all training images, and calibrating its probabilities."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from lightning import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from protometry.callbacks.forward.observer import Outputs
 from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
-from protometry.callbacks.trainer_parts import datamodule_of, phase_of
+from protometry.callbacks.trainer_parts import datamodule_of, phase_of, wrong_model
 from protometry.lightning_modules.contract import FitsHead
+from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
 from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.atomic import write_atomic
@@ -21,27 +23,18 @@ from protometry.run_folder.csv_text import csv_text
 ScoresAndTargets = tuple[Tensor, Tensor]
 
 
-def refuse_unsolvable(plan: PhasePlan, module: Any, trainer: Any) -> None:
+def refuse_unsolvable(plan: PhasePlan, module: Any) -> None:
     """Refuse a plan whose last layer cannot be solved.
 
     Raises:
-        ValueError: if a phase enters with ``fit_head`` and the model has no such head, or there are no validation
-            images to choose the penalty on.
+        ValueError: if a phase enters with ``fit_head`` and the model has no such head.
     """
     for phase in plan.phases:
-        if FIT_HEAD not in phase.on_enter:
-            continue
-        setting = f"`phases.{phase.name}.on_enter`"
-        if not isinstance(module, FitsHead):
+        if FIT_HEAD in phase.on_enter and not isinstance(module, FitsHead):
             raise ValueError(
-                f"Expected {setting} to leave out {FIT_HEAD!r}, because {type(module).__name__} has no last layer that "
-                "it can solve: one weight per class and unit, and no bias, as ProtoPNet and ProtoPool have."
-            )
-        if phase.head.penalty is None and not datamodule_of(trainer).has_validation:
-            raise ValueError(
-                f"Expected a validation split to choose the penalty of the last layer on, because {setting} has "
-                f"{FIT_HEAD!r}, but the data has none. Set `phases.{phase.name}.head.penalty`, "
-                "or set it to auto, which chooses it on training images."
+                f"Expected `phases.{phase.name}.on_enter` to leave out {FIT_HEAD!r}, because {type(module).__name__} "
+                "has no last layer that it can solve: one weight per class and unit, and no bias, as ProtoPNet and "
+                "ProtoPool have."
             )
 
 
@@ -68,6 +61,27 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
         rows = csv_text([list(path[0]), *(list(row.values()) for row in path)])
         write_atomic(Path(trainer.default_root_dir) / "head_path.csv", rows)
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
+
+
+def calibrate(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+    """Action ``calibrate``: divide the weights of the last layer by the temperature that suits validation images best.
+
+    Source: Guo et al. 2017, *On Calibration of Modern Neural Networks*, section 4.2. Decisions stay as they are.
+
+    Returns:
+        The temperature; nothing where the data has no validation images, which leaves the weights as they are.
+
+    Raises:
+        TypeError: if the logits of the model are not weights times scores.
+    """
+    if not isinstance(module, LinearHead):
+        raise wrong_model(module, "calibrate", "whose logits are weights times scores")
+    datamodule = datamodule_of(trainer)
+    if not datamodule.has_validation:
+        rank_zero_info("There are no validation images to calibrate the probabilities on, which stay as trained.")
+        return {}
+    images = _scores(module, datamodule, datamodule.val_dataloader())
+    return {"temperature": solved_on_first(trainer, module, lambda: module.calibrate(images))}
 
 
 def head_data(module: LightningModule, datamodule: Any) -> tuple[ScoresAndTargets, ScoresAndTargets | None]:

@@ -23,7 +23,7 @@ from protometry.callbacks.phases.action_words import told
 from protometry.callbacks.phases.concepts import fit_concepts
 from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
 from protometry.callbacks.phases.features import keep_features
-from protometry.callbacks.phases.head import fit_head, refuse_unsolvable
+from protometry.callbacks.phases.head import calibrate, fit_head, refuse_unsolvable
 from protometry.callbacks.phases.percentiles import concept_percentiles
 from protometry.callbacks.phases.projection import project
 from protometry.callbacks.phases.pruning import ignore_silent, prune, prune_units
@@ -55,6 +55,7 @@ ACTIONS: dict[str, Action] = {
     "concept_percentiles": concept_percentiles,
     "fit_concepts": fit_concepts,
     FIT_HEAD: fit_head,
+    "calibrate": calibrate,
     "select_features": select_features,
 }
 
@@ -114,7 +115,7 @@ class PhaseSchedule(Callback):
         groups = model_of(pl_module).parameter_groups()
         steps = {"steps_per_epoch": module.steps_per_epoch()} if plan.steps_per_batch else {}
         plan.check(groups, module.loss_terms(), [*ACTIONS, *module.actions], **steps)
-        refuse_unsolvable(plan, pl_module, trainer)
+        refuse_unsolvable(plan, pl_module)
         similarities_to_words(trainer, pl_module)  # refuses a file that lacks something
         loop = trainer.fit_loop
         if loop.max_epochs in (None, -1):

@@ -16,7 +16,7 @@ from protometry.lightning_modules.bases.losses import cluster, off_class_l1, sep
 from protometry.lightning_modules.contract import UnitTable, owned_by_targets
 from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.heads.prototypes import ComparesPatches
-from protometry.lightning_modules.phases import FIT_HEAD, HeadSpec, OptimizerSpec, Phase, PhasePlan, one_cycle
+from protometry.lightning_modules.phases import FIT_HEAD, OptimizerSpec, Phase, PhasePlan, one_cycle
 
 HEAD_LOSSES = {"cross_entropy": 1.0, "off_class_l1": 1e-4}
 
@@ -35,7 +35,7 @@ def from_scratch(losses: dict[str, float], between: str = "addon", rate: float =
         one_cycle(name, epochs, rates, losses, adam, on_enter=() if name == "warm" else ("project",))
         for name, epochs in lengths.items()
     ]
-    return PhasePlan((*phases, solved_last(1e-2, penalty=1e-3)))
+    return PhasePlan((*phases, solved_last(1e-2)))
 
 
 def fine_tuned(losses: dict[str, float], between: str = "addon", rate: float = 1e-3) -> PhasePlan:
@@ -46,13 +46,12 @@ def fine_tuned(losses: dict[str, float], between: str = "addon", rate: float = 1
         for name, epochs in (("joint", 14), ("settle", 8))
     )
     warm = Phase("warm", 20, {between: 3 * rate, "prototypes": 3e-3}, losses, bn="eval", on_enter=("project",))
-    return PhasePlan((warm, joint, settle, solved_last(3e-3, penalty=3e-4)))
+    return PhasePlan((warm, joint, settle, solved_last(3e-3)))
 
 
-def solved_last(rate: float, penalty: float) -> Phase:
+def solved_last(rate: float) -> Phase:
     """One epoch that measures the solution; ``rate`` applies if the head is trained instead."""
-    actions, head = ("project", FIT_HEAD), HeadSpec(penalty)
-    return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=actions, selectable=True, head=head)
+    return Phase("last", 1, {"head": rate}, HEAD_LOSSES, bn="eval", on_enter=("project", FIT_HEAD), selectable=True)
 
 
 class ClassPrototypes(ComparesPatches, LinearHead, InterpretableModule):

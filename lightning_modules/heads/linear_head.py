@@ -1,4 +1,4 @@
-"""A last layer solved exactly on scores of images: a regularisation path, and the one-standard-error rule on it."""
+"""A last layer solved exactly on scores of images, on a regularisation path by the one-standard-error rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from protometry.lightning_modules.heads.sparse_head import (
 from protometry.lightning_modules.phases import HeadSpec
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried where the penalty is chosen
-FOLDS = 5  # of the training images, where it is chosen on them
+FOLDS = 5  # of the training images, where it is chosen on them for want of validation images
 PATIENCE = 3  # the path ends after this many in a row without improvement
 ROUGH, FINE = 0.05, 1e-3  # violation of the optimality conditions, of the penalty: on the path, and of the solution
 Images = tuple[Tensor, Tensor]  # scores (n, U) float, and targets
@@ -76,18 +76,20 @@ class LinearHead:
         Args:
             training: scores, and targets: ``(n,)`` int64 classes, ``(n, K)`` float probabilities or, for several
                 labels, ``(n, K)`` bool.
-            validation: scores, and ``(n,)`` or ``(n, K)`` bool targets; read if the penalty is to be chosen on them.
-            spec: the penalty and the rest of the problem. With ``"auto"``, it is chosen by cross-validation: the
-                training images of each class are dealt to five folds in their order, and each fold is judged under the
-                heads solved on the other four. The weights are then divided by the temperature of the folds' logits
-                (Guo et al. 2017), since a penalty makes probabilities too even: decisions stay, probabilities hold.
+            validation: scores, and ``(n,)`` or ``(n, K)`` bool targets, on which a penalty is chosen. Without them, it
+                is chosen by cross-validation: the training images of each class are dealt to five folds in their
+                order, and each fold is judged under the heads solved on the other four.
+            spec: the penalty and the rest of the problem. With ``"auto"``, it is the largest one, of those solved with
+                at most ``spec.weights_per_class``, within a standard error of the least cross-entropy (Breiman et al.
+                1984) of images that the head has not seen. Cross-entropies are those at the temperature that suits
+                these images best (Guo et al. 2017), by which the weights are then divided: a penalty makes
+                probabilities too even. Decisions stay, probabilities hold.
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
-            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0),
-            validation_accuracy or, for several labels, validation_loss (cross_validation_… with ``"auto"``), its
-            standard_error, the temperature with ``"auto"``, and whether it is chosen: of those solved with at most
-            ``spec.weights_per_class``, the largest penalty within a standard error of the best (Breiman et al. 1984).
+            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0) and whether it
+            is chosen. With images to judge by, also validation_accuracy (of single labels), validation_loss, its
+            standard_error and the temperature; cross_validation_… by folds.
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -98,12 +100,12 @@ class LinearHead:
         targets, terms = self._targets(training[1].to(active.device)), self._terms(active, spec)
         problem = HeadProblem(scores, targets, self.num_classes, 1.0, spec.l1_ratio, terms)
         judged: list[_Judged] = []
-        if spec.penalty == "auto":
-            judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
-        elif validation is not None:
+        if validation is not None:
             images = validation[0].to(scores)[:, active], validation[1].to(active.device)
             refuse_broken(images[0])
             judged = [_Judged(images)]
+        elif spec.is_chosen:
+            judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
         for penalty in _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]:
@@ -118,7 +120,7 @@ class LinearHead:
             posed = problem.at(penalty)
             heads[chosen] = fit_sparse_head(posed, FINE * penalty, start=heads[chosen])
             rows[chosen] = row | _row(penalty, posed, heads[chosen], FINE * penalty)
-            if spec.penalty is None:
+            if validation is not None:
                 rows[chosen] |= self._validated(penalty, heads[chosen], judged)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
         _warn_of_unsolved(rows, chosen)
@@ -128,14 +130,30 @@ class LinearHead:
                 "`head.penalty` of the phase, or train longer before it."
             )
         weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
-        weight[:, active] = head.weight / rows[chosen].get("temperature", 1.0)
+        weight[:, active] = head.weight / (rows[chosen]["temperature"] if spec.is_chosen else 1.0)
         self.load_weights(weight)
-        name, sign = ("validation_loss", -1) if self.task == "multilabel" else ("validation_accuracy", 1)
-        name = f"cross_{name}" if spec.penalty == "auto" else name
-        for row in rows:
-            if "validation" in row:
-                row[name] = sign * row.pop("validation")
-        return [row | {"chosen": index == chosen} for index, row in enumerate(rows)]
+        prefix = "validation" if validation is not None else "cross_validation"
+        names = {"accuracy": f"{prefix}_accuracy", "loss": f"{prefix}_loss"}
+        return [
+            {names.get(name, name): value for name, value in row.items()} | {"chosen": index == chosen}
+            for index, row in enumerate(rows)
+        ]
+
+    @torch.no_grad()
+    def calibrate(self, images: Images) -> float:
+        """Divide W by the temperature (Guo et al. 2017) that suits images which the model was not trained on.
+
+        Args:
+            images: scores ``(n, U)``, and targets: ``(n,)`` int64 classes or, for several labels, ``(n, K)`` bool.
+
+        Returns:
+            The temperature, below 1 if the probabilities were too even.
+        """
+        weight = cast(Tensor, self.units().weight).double()
+        scores, targets = (tensor.to(weight.device) for tensor in images)
+        temperature = self._temperature(scores.double() @ weight.T, targets)
+        self.load_weights(weight / temperature)
+        return temperature
 
     def _terms(self, active: Tensor, spec: HeadSpec) -> Terms:
         penalty_factor = torch.where(self.units().owner.T, 1.0, spec.others).masked_fill(~self.readable(), torch.inf)
@@ -171,11 +189,13 @@ class LinearHead:
             return {}
         logits = torch.cat([each.images[0].double() @ each.solve(penalty, head).weight.T for each in judged])
         targets = torch.cat([each.images[1] for each in judged])
-        several = self.task == "multilabel"
-        values = -self._losses(logits, targets) if several else (logits.argmax(dim=1) == targets).double()
-        spread = values.std(correction=0).item() / len(values) ** 0.5
-        row = {"validation": values.mean().item(), "standard_error": spread}
-        return row if judged[0].problem is None else row | {"temperature": self._temperature(logits, targets)}
+        temperature = self._temperature(logits, targets)
+        losses = self._losses(logits / temperature, targets)
+        spread = losses.std(correction=0).item() / len(losses) ** 0.5
+        row = {"loss": losses.mean().item(), "standard_error": spread, "temperature": temperature}
+        if self.task == "multilabel":
+            return row
+        return {"accuracy": (logits.argmax(dim=1) == targets).double().mean().item()} | row
 
     def _temperature(self, logits: Tensor, targets: Tensor) -> float:
         """The one under which logits ``(n, K)`` have the least cross-entropy, as if one image more were wrong."""
@@ -251,7 +271,7 @@ def _warn_of_unsolved(rows: list[dict[str, float]], chosen: int) -> None:
 
 def _best(rows: list[dict[str, float]]) -> int:
     """The first of the best rows among those solved, or among all if none is."""
-    return max(range(len(rows)), key=lambda index: (rows[index]["solved"], rows[index].get("validation", 0.0)))
+    return max(range(len(rows)), key=lambda index: (rows[index]["solved"], -rows[index].get("loss", 0.0)))
 
 
 def _one_standard_error_choice(rows: list[dict[str, float]], most: float | None = None) -> int:
@@ -260,5 +280,5 @@ def _one_standard_error_choice(rows: list[dict[str, float]], most: float | None 
         return 0
     few = [index for index, row in enumerate(rows) if most is None or row["weights_per_class"] <= most] or [0]
     best = rows[few[_best([rows[index] for index in few])]]
-    least = best["validation"] - best["standard_error"]
-    return next(i for i in few if rows[i]["solved"] == best["solved"] and rows[i]["validation"] >= least)
+    most_loss = best["loss"] + best["standard_error"]
+    return next(i for i in few if rows[i]["solved"] == best["solved"] and rows[i]["loss"] <= most_loss)

@@ -46,8 +46,8 @@ class HeadSpec:
     """How the action ``fit_head`` solves a last layer.
 
     Args:
-        penalty: λ of the weights; None chooses it on validation images, ``"auto"`` by five-fold cross-validation on
-            training images.
+        penalty: λ of the weights; ``"auto"``, or None, chooses it on validation images or, without any, by five-fold
+            cross-validation on training images.
         others: factor of λ for the units of other classes; with inf, a class reads only its own.
         l1_ratio: α of the elastic net; 1 for absolute values only.
         nonnegative: whether weights are at least 0.
@@ -57,7 +57,7 @@ class HeadSpec:
         ValueError: for a number out of range, or a limit where λ is given.
     """
 
-    penalty: float | Literal["auto"] | None = None
+    penalty: float | Literal["auto"] | None = "auto"
     others: float = 5.0
     l1_ratio: float = 1.0
     nonnegative: bool = False
@@ -65,9 +65,7 @@ class HeadSpec:
 
     def __post_init__(self) -> None:
         if not (self.is_chosen or (isinstance(self.penalty, int | float) and 0 < self.penalty < math.inf)):
-            raise ValueError(
-                f"Expected `head.penalty` to be above 0 and finite, null or auto, but got {self.penalty!r}."
-            )
+            raise ValueError(f"Expected `head.penalty` to be above 0 and finite, or auto, but got {self.penalty!r}.")
         if self.weights_per_class is not None and not self.weights_per_class > 0:
             raise ValueError(f"Expected `head.weights_per_class` to be above 0, but got {self.weights_per_class}.")
         if self.weights_per_class is not None and not self.is_chosen:

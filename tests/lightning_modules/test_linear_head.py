@@ -56,8 +56,8 @@ def test_a_class_that_reads_its_own_reads_no_others(spec):
 
 
 def test_the_largest_penalty_within_a_standard_error_of_the_best():
-    values = [(0.8, 0.03), (0.93, 0.02), (0.94, 0.02), (0.95, 0.015), (0.94, 0.02)]
-    rows = [{"validation": value, "standard_error": error, "solved": 1.0} for value, error in values]
+    values = [(0.8, 0.03), (0.27, 0.02), (0.26, 0.02), (0.25, 0.015), (0.26, 0.02)]
+    rows = [{"loss": value, "standard_error": error, "solved": 1.0} for value, error in values]
     assert _one_standard_error_choice(rows) == 2
     assert _one_standard_error_choice([*rows[:2], rows[2] | {"solved": 0.0}, *rows[3:]]) == 3
     assert _one_standard_error_choice([row | {"solved": 0.0} for row in rows]) == 2
@@ -94,19 +94,20 @@ def test_cross_validation_judges_each_image_under_a_head_that_has_not_seen_it(mo
     folds = torch.tensor(folds)
     terms = Terms(torch.where(model.owner.T, 1.0, 5.0), standardize=False, bias=False)
     for row in path:
-        right = torch.zeros(70, dtype=torch.bool)
+        logits = torch.zeros(70, K, dtype=torch.float64)
         for fold in range(5):
             problem = HeadProblem(values[folds != fold], labels[folds != fold], K, row["penalty"], 1.0, terms)
             weight = fit_sparse_head(problem, 1e-6 * row["penalty"]).weight
-            right[folds == fold] = (values[folds == fold].double() @ weight.T).argmax(1) == labels[folds == fold]
-        assert row["cross_validation_accuracy"] == right.double().mean()
-        spread = row["cross_validation_accuracy"] * (1 - row["cross_validation_accuracy"])
-        assert row["standard_error"] == pytest.approx((spread / 70) ** 0.5)
-    accuracies = [row["cross_validation_accuracy"] for row in path]
-    best = path[accuracies.index(max(accuracies))]
-    enough = [row["cross_validation_accuracy"] >= max(accuracies) - best["standard_error"] for row in path]
+            logits[folds == fold] = values[folds == fold].double() @ weight.T
+        assert row["cross_validation_accuracy"] == (logits.argmax(1) == labels).double().mean()
+        losses = -(logits / row["temperature"]).log_softmax(1)[torch.arange(70), labels]
+        assert row["cross_validation_loss"] == pytest.approx(losses.mean().item(), rel=1e-4)
+        assert row["standard_error"] == pytest.approx(losses.std(correction=0).item() / 70**0.5, rel=1e-4)
+    losses = [row["cross_validation_loss"] for row in path]
+    best = path[losses.index(min(losses))]
+    enough = [loss <= min(losses) + best["standard_error"] for loss in losses]
     assert [row["chosen"] for row in path] == [index == enough.index(True) for index in range(len(path))]
-    assert min(accuracies) < max(accuracies) < 1
+    assert 0 < min(losses) < max(losses)
 
 
 def test_probabilities_are_those_of_images_that_the_head_has_not_seen(monkeypatch):
@@ -150,14 +151,14 @@ def test_a_limit_of_weights_leaves_the_best_of_few():
     assert few["weights_per_class"] <= 1.2 < chosen["weights_per_class"]
     with pytest.raises(ValueError, match=r"only where the penalty is chosen, .* is 0.1. Set it to auto"):
         HeadSpec(0.1, weights_per_class=3)
-    with pytest.raises(ValueError, match=r"penalty` to be above 0 and finite, null or auto, but got 'best'"):
+    with pytest.raises(ValueError, match=r"penalty` to be above 0 and finite, or auto, but got 'best'"):
         HeadSpec("best")
 
 
 def test_the_path_ends_after_three_penalties_without_improvement():
     path = protopnet().fit_head((scores(), LABELS), (scores(1), LABELS), HeadSpec())
-    values = [row["validation_accuracy"] for row in path]
-    assert len(path) - 1 - values.index(max(values)) == linear_head.PATIENCE < linear_head.HALVINGS - 1
+    losses = [row["validation_loss"] for row in path]
+    assert len(path) - 1 - losses.index(min(losses)) == linear_head.PATIENCE < linear_head.HALVINGS - 1
 
 
 def test_classes_without_any_weight_are_reported():
@@ -243,3 +244,14 @@ def test_shared_prototypes_have_the_weight_of_one_slot():
     spec = replace(HeadSpec(), nonnegative=True)
     assert model.fit_head((images, several), (images, several), spec)
     assert (model.units().weight >= 0).all()
+
+
+def test_calibration_finds_the_temperature_that_labels_were_drawn_at():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(20_000, U, generator=generator)
+    model = protopnet(off_class_init=None)
+    before = model.linear.weight.clone()
+    labels = torch.multinomial((model.head(values) / 0.4).softmax(1), 1, generator=generator)[:, 0]
+    assert model.calibrate((values, labels)) == pytest.approx(0.4, rel=0.05)
+    torch.testing.assert_close(model.linear.weight, before / 0.4, rtol=0.05, atol=0)
+    assert model.calibrate((values, labels)) == pytest.approx(1, rel=1e-3)

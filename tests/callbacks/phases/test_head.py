@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from protometry.callbacks.phases.head import fit_head, refuse_unsolvable
-from protometry.lightning_modules import ProtoPNet, ProtoTree
+from protometry.callbacks.phases.head import fit_head
 from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
 from tests.tiny_runs import fit, last
 
@@ -51,13 +50,6 @@ def test_plans_that_cannot_be_solved_are_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match=r"`phases.train.on_enter` to leave out 'fit_head', because ProtoTree has no"):
         fit(tmp_path, "--model.phases.train={epochs: 1, trainable: {prototypes: 0}, losses: {cross_entropy: 1}, "
             "bn: eval, on_enter: [fit_head]}", model="ProtoTree")  # fmt: skip
-    plan = ProtoPNet.presets["sketch"].override({"last": {"head": {"penalty": None}}})
-    model, blind = TINY_PROTOPNET(num_classes=8, image_size=(32, 32)), SimpleNamespace()
-    blind.datamodule = SimpleNamespace(has_validation=False)
-    with pytest.raises(ValueError, match=r"a validation split to choose .* Set `phases.last.head.penalty`"):
-        refuse_unsolvable(plan, model, blind)
-    refuse_unsolvable(plan.override({"last": {"head": {"penalty": 0.1}}}), model, blind)
-    refuse_unsolvable(ProtoTree.presets["sketch"], model, blind)
 
 
 def test_a_run_ends_with_the_solution(tmp_path):
