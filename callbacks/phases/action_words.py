@@ -22,6 +22,7 @@ FIGURES: dict[str, str | None] = {
     "pruned": "{} are removed",
     "rescued": "{} classes keep their best one alone",
     "ignored": "{} lose their weights",
+    "empty_classes": "{} classes have no weight",
     "penalty": "penalty {}",
     "weights_per_class": "{} weights for a class on average",
     **dict.fromkeys(("objective", "violation", "passes", "solved", "evaluations", "swaps", "starts")),
@@ -34,11 +35,13 @@ OF_A_FEW = {
     "farther_max",
     "rescued",
     "ignored",
+    "empty_classes",
 }  # not told of none
 NAMES = {
     "project": "prototypes became their nearest training patches",
     "project_distinct": "prototypes became training patches, each of another image",
     "fit_head": "the last layer is solved",
+    "calibrate": "probabilities are calibrated on the validation images",
     "prune": "prototypes among patches of other classes are removed",
     "prune_units": "units are removed",
     "ignore_silent": "units that no training image shows lose their weights",

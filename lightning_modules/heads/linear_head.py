@@ -80,16 +80,16 @@ class LinearHead:
                 is chosen by cross-validation: the training images of each class are dealt to five folds in their
                 order, and each fold is judged under the heads solved on the other four.
             spec: the penalty and the rest of the problem. With ``"auto"``, it is the largest one, of those solved with
-                at most ``spec.weights_per_class``, within a standard error of the least cross-entropy (Breiman et al.
-                1984) of images that the head has not seen. Cross-entropies are those at the temperature that suits
-                these images best (Guo et al. 2017), by which the weights are then divided: a penalty makes
-                probabilities too even. Decisions stay, probabilities hold.
+                a weight for every class and at most ``spec.weights_per_class``, within a standard error of the least
+                cross-entropy (Breiman et al. 1984) of images that the head has not seen. Cross-entropies are those at
+                the temperature that suits these images best (Guo et al. 2017), by which the weights are then divided:
+                a penalty makes probabilities too even. Decisions stay, probabilities hold.
 
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
-            weights_per_class and units used, solved (1 if the violation is as small as promised, else 0) and whether it
-            is chosen. With images to judge by, also validation_accuracy (of single labels), validation_loss, its
-            standard_error and the temperature; cross_validation_… by folds.
+            weights_per_class, empty_classes without any weight, units used, solved (1 if the violation is as small as
+            promised, else 0) and whether it is chosen. With images to judge by, also validation_accuracy (of single
+            labels), validation_loss, its standard_error and the temperature; cross_validation_… by folds.
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -124,10 +124,10 @@ class LinearHead:
                 rows[chosen] |= self._validated(penalty, heads[chosen], judged)
         head, penalty = heads[chosen], rows[chosen]["penalty"]
         _warn_of_unsolved(rows, chosen)
-        if empty := int((head.weight == 0).all(dim=1).sum()):
+        if empty := rows[chosen]["empty_classes"]:
             rank_zero_warn(
-                f"A penalty of {penalty:.1e} leaves {empty} of {self.num_classes} classes without any weight. Lower "
-                "`head.penalty` of the phase, or train longer before it."
+                f"A penalty of {penalty:.1e} leaves {empty:.0f} of {self.num_classes} classes without any weight. "
+                "Lower `head.penalty` of the phase, or train longer before it."
             )
         weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
         weight[:, active] = head.weight / (rows[chosen]["temperature"] if spec.is_chosen else 1.0)
@@ -250,6 +250,7 @@ def _row(penalty: float, problem: HeadProblem, head: SparseHead, promised: float
         "violation": head.violation,
         "passes": float(head.evaluations),
         "weights_per_class": (head.weight != 0).double().sum(dim=1).mean().item(),
+        "empty_classes": float((head.weight == 0).all(dim=1).sum()),
         "units": float((head.weight != 0).any(dim=0).sum()),
         "solved": float(head.violation <= promised),
     }
@@ -275,10 +276,14 @@ def _best(rows: list[dict[str, float]]) -> int:
 
 
 def _one_standard_error_choice(rows: list[dict[str, float]], most: float | None = None) -> int:
-    """The first row within a standard error of the best, and as well solved, of those with few enough weights."""
+    """The first row within a standard error of the best, and as well solved, of those with few enough weights.
+
+    Rows that leave a class without any weight, which is then never predicted, only count where all do.
+    """
     if len(rows) == 1:
         return 0
     few = [index for index, row in enumerate(rows) if most is None or row["weights_per_class"] <= most] or [0]
+    few = [index for index in few if not rows[index]["empty_classes"]] or few
     best = rows[few[_best([rows[index] for index in few])]]
     most_loss = best["loss"] + best["standard_error"]
     return next(i for i in few if rows[i]["solved"] == best["solved"] and rows[i]["loss"] <= most_loss)

@@ -57,8 +57,9 @@ def test_a_class_that_reads_its_own_reads_no_others(spec):
 
 def test_the_largest_penalty_within_a_standard_error_of_the_best():
     values = [(0.8, 0.03), (0.27, 0.02), (0.26, 0.02), (0.25, 0.015), (0.26, 0.02)]
-    rows = [{"loss": value, "standard_error": error, "solved": 1.0} for value, error in values]
+    rows = [{"loss": value, "standard_error": error, "solved": 1.0, "empty_classes": 0} for value, error in values]
     assert _one_standard_error_choice(rows) == 2
+    assert _one_standard_error_choice([*rows[:2], rows[2] | {"empty_classes": 1}, *rows[3:]]) == 3
     assert _one_standard_error_choice([*rows[:2], rows[2] | {"solved": 0.0}, *rows[3:]]) == 3
     assert _one_standard_error_choice([row | {"solved": 0.0} for row in rows]) == 2
     model = protopnet()
