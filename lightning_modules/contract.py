@@ -285,7 +285,6 @@ class FitsWords(Protocol):
         Raises:
             ValueError: if the embeddings do not suit the backbone.
         """
-        ...
 
 
 @runtime_checkable
@@ -296,7 +295,9 @@ class FitsHead(Protocol):
         self, training: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor] | None, spec: HeadSpec
     ) -> list[dict[str, Any]]:
         """Solve it on scores ``(n, U)`` and targets; returns a row per penalty, with the chosen one marked."""
-        ...
+
+    def calibrate(self, images: tuple[Tensor, Tensor]) -> float:
+        """Divide its weights by the temperature that suits scores ``(n, U)`` and targets best; returns it."""
 
 
 @runtime_checkable

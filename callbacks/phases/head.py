@@ -14,7 +14,6 @@ from protometry.callbacks.forward.walk import gather_outputs, walk
 from protometry.callbacks.phases.ranks import solved_on_first
 from protometry.callbacks.trainer_parts import datamodule_of, phase_of, wrong_model
 from protometry.lightning_modules.contract import FitsHead
-from protometry.lightning_modules.heads.linear_head import LinearHead
 from protometry.lightning_modules.phases import FIT_HEAD, PhasePlan
 from protometry.metrics.primitives.truth import truth_of
 from protometry.run_folder.atomic import write_atomic
@@ -74,7 +73,7 @@ def calibrate(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     Raises:
         TypeError: if the logits of the model are not weights times scores.
     """
-    if not isinstance(module, LinearHead):
+    if not isinstance(module, FitsHead):
         raise wrong_model(module, "calibrate", "whose logits are weights times scores")
     datamodule = datamodule_of(trainer)
     if not datamodule.has_validation:
