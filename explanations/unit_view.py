@@ -106,9 +106,7 @@ class UnitView(BoxView):
     @property
     def legend(self) -> str:
         """The colours of the map in words."""
-        if self.box is None:
-            return "the map is flat"
-        return "yellow: most" if self.scale[0] == 0 else "orange: above 0, blue: below"
+        return "the map is flat" if self.box is None else "orange: above 0, blue: below"
 
 
 def unit_view(

@@ -105,7 +105,7 @@ def concept_panels(
 
     For every image the five largest contributions θu with a tick for a concept of the image, a cross for one that it
     has not and neither where that is unknown, the maps of their units, and the map of the predicted class, the sum of
-    all maps by their weights. Above as a heat map, each map from its lowest value (violet) to its highest (yellow);
+    all maps by their weights. Above as a heat map, each map from its lowest value (white) to its highest (orange);
     below only the twelfth of the pixels in which it is highest. Circles are the points of the concept's part in sight.
 
     Args:
@@ -179,7 +179,7 @@ def _tile(
 
 def _overlay(image: Tensor, values: Tensor) -> Tensor:
     """The grey image under the map in colours from its lowest value on, whatever its sign."""
-    return heat_map(image, values - values.min(), (0.0, float(values.max() - values.min())))
+    return heat_map(image, values - values.min())
 
 
 def _region(image: Tensor, values: Tensor) -> Tensor:
@@ -202,6 +202,6 @@ FAMILY = PictureFamily(
     {
         "concept_importance": "How well the weights or scores of a concept fit the classes that have it; 1 is best.",
         "concept_panels": "The concepts that decided on some images, and where the model saw them: most where it is "
-        "yellow, and in the twelfth of the image that is shown below. Circles mark the part that a concept is about.",
+        "orange, and in the twelfth of the image that is shown below. Circles mark the part that a concept is about.",
     },
 )

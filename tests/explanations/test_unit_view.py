@@ -34,11 +34,11 @@ def test_box_crop_and_heat_are_where_the_map_is():
     # 40 % of 40 pixels about columns 8..11 and rows 4..7, moved down by two: columns 2..17 and rows 0..15, five times
     assert view.crop.size == (80, 80)
     assert [view.crop.getpixel(place) for place in ((40, 30), (70, 30), (40, 70))] == [WHITE, (0, 0, 0), (0, 0, 0)]
-    # viridis ends in yellow (253, 231, 37), over the white square in grey: 0.4 * 255 + 0.6 * colour
+    # orange is (217, 95, 2), over the white square in grey: 0.4 * 255 + 0.6 * colour
     assert view.heat.size == (40, 40)  # as large as the image, since nothing is gained by enlarging it
-    assert view.heat.getpixel((10, 6)) == pytest.approx((254, 241, 124), abs=1)
-    assert view.heat.getpixel((30, 30)) == pytest.approx((41, 1, 50), abs=1)  # and begins in (68, 1, 84), over black
-    assert view.legend == "yellow: most"
+    assert view.heat.getpixel((10, 6)) == pytest.approx((232, 159, 103), abs=1)
+    assert view.heat.getpixel((30, 30)) == pytest.approx((153, 153, 153), abs=1)  # white over black
+    assert view.legend == "orange: above 0, blue: below"
 
 
 def test_parts_are_drawn_in_the_box_around_them():
@@ -81,23 +81,21 @@ def test_a_flat_map_has_no_box_and_shows_the_whole_image(value):
     assert view.photo.size == (80, 40)
 
 
-def test_signed_maps_are_white_at_zero():
+def test_maps_are_white_at_zero():
     saliency = torch.tensor([[-2.0, 0.0, 1.0, 2.0]])
     assert scale_of(saliency) == (-2.0, 2.0)
     heat = heat_map(torch.zeros(3, 1, 4), saliency) / 0.6 * 255
     expected = [[33, 85, 189], [255, 255, 255], [236, 175, 128.5], [217, 95, 2]]
     assert torch.allclose(heat[:, 0].T, torch.tensor(expected), atol=0.1)
-    image, spot = planted()
-    assert unit_view(image, spot - 0.25).legend == "orange: above 0, blue: below"
 
 
 def test_single_bright_pixels_do_not_darken_a_map():
     saliency = torch.ones(40, 50)
     saliency[0, :10] = 1000.0
-    assert scale_of(saliency) == (0.0, 1.0)  # of 2,000 pixels, the 20th largest
+    assert scale_of(saliency) == (-1.0, 1.0)  # of 2,000 pixels, the 20th largest
     saliency = torch.zeros(40, 50)
     saliency[0, 0] = 7.0
-    assert scale_of(saliency) == (0.0, 7.0)
+    assert scale_of(saliency) == (-7.0, 7.0)
 
 
 def test_views_of_a_model_are_those_of_its_maps():
