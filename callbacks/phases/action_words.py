@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 # figures as they are told, {} for the number; None for those that only loggers get
 FIGURES: dict[str, str | None] = {
-    "moved_mean": "prototypes moved by {} on average",
+    "moved_mean": "moved by {} on average",
     "moved_max": "by {} at most",
-    "unique": "they are {} patches",
+    "unique": "onto {} patches",
     "duplicates": "{} share the patch of another one",
     "without_patch": "{} found no image and stay as they were",
     "displaced": "{} gave the nearest image to a nearer prototype",
@@ -46,6 +46,9 @@ NAMES = {
     "prune_units": "units are removed",
     "ignore_silent": "units that no training image shows lose their weights",
     "spread_patches": "prototypes start as training patches far from each other",
+    "prune_tree": "leaves that favour no class are cut from the tree",
+    "concept_percentiles": "what counts as absent and present is set for every concept",
+    "typical_patches": "prototypes start as training patches that are typical of their class",
     "recurring_patches": "prototypes start as patches that recur in the images of their class",
 }
 
@@ -55,7 +58,7 @@ def told(action: str, report: Mapping[str, float], epoch: int) -> str:
 
     Example:
         >>> told("project", {"moved_mean": 0.88471, "duplicates": 0.0, "accuracy_after": 0.9}, 8)
-        'epoch 8: prototypes became their nearest training patches; prototypes moved by 0.885 on average, 90 % after'
+        'epoch 8: prototypes became their nearest training patches; moved by 0.885 on average, 90 % after'
         >>> told("fit_head", {"penalty": 0.002, "violation": 3.039e-07, "other_figure": 2.0}, 13)
         'epoch 13: the last layer is solved; penalty 0.002, other figure 2'
     """

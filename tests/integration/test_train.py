@@ -106,6 +106,16 @@ def test_all_parts_of_a_run_lie_in_one_folder(runs, home, tmp_path, monkeypatch)
         fit(tmp_path / "run", *more)
 
 
+def test_a_finished_run_that_is_started_again_is_no_error(evaluated_copy, capsys):
+    before = contents(evaluated_copy)
+    with pytest.raises(SystemExit) as end:
+        fit(evaluated_copy)
+    assert (end.value.code, "which is finished: there is nothing to train" in capsys.readouterr().out) == (0, True)
+    with pytest.raises(ValueError, match=r"but got others\. model\.epsilon"):
+        fit(evaluated_copy, "--model.epsilon=0.5")
+    assert contents(evaluated_copy) == before
+
+
 def test_the_saved_config_starts_the_same_run_elsewhere(tmp_path, finished_run):
     before = contents(finished_run)
     config = str(finished_run / "config.yaml")
