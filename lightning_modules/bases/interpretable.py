@@ -7,7 +7,7 @@ training stages are defined by its :class:`~protometry.lightning_modules.phases.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
+from protometry.lightning_modules.bases.arguments import NamesArguments
 from protometry.lightning_modules.bases.card import Card
 from protometry.lightning_modules.bases.geometry import Geometry
+from protometry.lightning_modules.bases.images import check_images
 from protometry.lightning_modules.bases.losses import cross_entropy, multilabel_margin
 from protometry.lightning_modules.bases.training_inputs import data_of, load_initial_weights
 from protometry.lightning_modules.contract import ModelOutput, UnitTable, predicted_classes
@@ -33,7 +35,7 @@ LossTerm = Callable[[ModelOutput, dict[str, Any]], Tensor]
 Task = Literal["multiclass", "multilabel"]
 
 
-class InterpretableModule(LightningModule, ABC):
+class InterpretableModule(LightningModule, metaclass=NamesArguments):
     """Base of all models.
 
     Args:
@@ -117,6 +119,7 @@ class InterpretableModule(LightningModule, ABC):
         self.plan = _with_margin_loss(plan) if multilabel else plan
         self.phase_index = 0
         self.is_scheduled = False  # whether a phase was entered
+        self._has_looked = False  # at the values of images
         self.init_from = init_from
         self.task = task
         # buffers, which a checkpoint needs to train and decide as before; None if unused
@@ -133,6 +136,11 @@ class InterpretableModule(LightningModule, ABC):
         return {name for plan in cls.presets.values() for name in plan.removable}
 
     # -- the contract ------------------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Process images as :meth:`forward` does, unless :func:`.check_images` refuses them."""
+        self._has_looked = check_images(self, args[0] if args else kwargs.get("images"), self._has_looked)
+        return super().__call__(*args, **kwargs)
+
     @abstractmethod
     def forward(self, images: Tensor) -> ModelOutput:
         """Process images ``(B, 3, H, W)``, RGB in [0, 1]."""

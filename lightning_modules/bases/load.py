@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from protometry.lightning_modules.bases.arguments import arguments_of
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.run_folder.checkpoint_file import read_checkpoint
 from protometry.run_folder.command_line.first_look import MODEL_FILE, is_model_folder
@@ -57,7 +57,7 @@ def model_from(
     """The same from the content of a checkpoint that was read from ``path``, which is left as it is."""
     stored = checkpoint["hyper_parameters"]
     kind = stored_class(stored, InterpretableModule, path, allow_classes)  # type: ignore[type-abstract]
-    if unknown := [name for name in changes if name not in _arguments(kind)]:
+    if unknown := [name for name in changes if name not in arguments_of(kind)]:
         raise ValueError(_no_such_argument(unknown[0], kind, path))
     backbone = (stored | changes).get("backbone")
     if isinstance(backbone, dict):
@@ -94,23 +94,11 @@ class _Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
         return function(*args, **options)
 
 
-def _arguments(kind: type) -> set[str]:
-    """Names of the arguments a model takes, those it passes on to its base included."""
-    names: set[str] = set()
-    for base in kind.__mro__:
-        if "__init__" in vars(base):
-            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-            names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
-            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-                break
-    return names - {"self"}
-
-
 def _no_such_argument(name: str, kind: type, path: str | Path) -> str:
     """The message for an argument that a model does not have."""
     models = [model for model in InterpretableModule.__subclasses__() if model.__module__.startswith("protometry.")]
-    owners = [model.__name__ for model in models if name in _arguments(model)]
+    owners = [model.__name__ for model in models if name in arguments_of(model)]
     if owners:
         whose = " or ".join(owners)
         return f"Expected argument `{name}` for a {whose} only, but {path} holds a {kind.__name__}. Leave it out."
-    return f"Expected arguments of {kind.__name__}, {sorted(_arguments(kind))}, but got {name!r}."
+    return f"Expected arguments of {kind.__name__}, {sorted(arguments_of(kind))}, but got {name!r}."

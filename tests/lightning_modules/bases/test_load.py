@@ -77,6 +77,12 @@ def test_arguments_that_the_model_does_not_have(tmp_path):
         load_model(path, depht=3)
 
 
+def test_a_misspelt_argument_of_a_model_is_named():
+    message = r"arguments of ProtoPNet, but got 'prototype_per_class'. Did you mean 'prototypes_per_class'\?"
+    with pytest.raises(TypeError, match=message):
+        ProtoPNet(prototype_per_class=2)
+
+
 def test_weights_of_another_model(tmp_path):
     model = ProtoPNet(num_classes=4, image_size=SIZE, prototypes_per_class=2)
     state = {name: value for name, value in model.state_dict().items() if name != "linear.weight"}
