@@ -34,10 +34,8 @@ __all__ = ["ImageMean", "ImageRatio", "ItemMean", "ModelValue", "PartsMetric", "
 AveragedOver = Literal["image", "unit", "class", "concept", "label", "none"]
 Interval = Literal["mean", "wilson"]
 
-_RANGES: dict[str, Range] = {  # of values in a unit
-    "fraction": (0.0, 1.0),
-    **dict.fromkeys(("count", "ranks", "cells"), (0.0, math.inf)),
-}
+_UNBOUNDED = dict.fromkeys(("count", "ranks", "cells"), (0.0, math.inf))
+_RANGES: dict[str, Range] = {"fraction": (0.0, 1.0), **_UNBOUNDED}  # of values in a unit
 
 _SERIALS = count()
 
@@ -93,6 +91,7 @@ class ReportedMetric(Metric):
         super().__init_subclass__()
         if "unit" in vars(cls) and "value_range" not in vars(cls):
             cls.value_range = _RANGES.get(cls.unit, (-math.inf, math.inf))
+        cls.plot_lower_bound, cls.plot_upper_bound = (b if math.isfinite(b) else None for b in cls.value_range)
         parameters = list(inspect.signature(cls.update).parameters.values())[1:]
         cls.reads = tuple(parameter.name for parameter in parameters)
         cls._kinds = {parameter.name: str(parameter.annotation) for parameter in parameters}
@@ -101,6 +100,10 @@ class ReportedMetric(Metric):
         """Why the value is NaN, given the number of undefined entries."""
         text = f"nothing it could measure among {skipped} entries"
         return f"{text}, since {self.undefined}" if self.undefined else text
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw ``val``, by default the value, as other metrics of torchmetrics do: figure and axes."""
+        return self._plot(val, ax)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch and return its value."""

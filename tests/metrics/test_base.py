@@ -180,3 +180,18 @@ class TestModelValue:
         for value, summary in ddp_pool.run(model_facts, Largest(), late):
             assert value == 7
             assert (summary["value"], summary["n"]) == (7, 1)
+
+
+def test_a_metric_draws_its_value():
+    """As torchmetrics does, with the range of a fraction."""
+
+    class Share(Values):
+        unit = "fraction"
+
+    metric = Share()
+    metric.update(torch.tensor([0.25, 0.75]))
+    _, axes = metric.plot()
+    assert axes.get_lines()[0].get_ydata() == [0.5]
+    low, high = axes.get_ylim()
+    assert low <= 0
+    assert high >= 1
