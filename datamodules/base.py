@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -19,9 +20,10 @@ from lightning import LightningDataModule
 from protometry.datamodules.arguments import check_no_file
 from protometry.datamodules.dataset import CPU, EpochSampler, ExactSampler, ImageDataset, ImageLoader
 from protometry.datamodules.matching import Matched
+from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import Capabilities, ClassTables
 from protometry.datamodules.shortcut import Stamp, Stamped
-from protometry.datamodules.splits import Split
+from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.transforms.continuity import ContinuityVariant
 from protometry.datamodules.views import Augmentations, SecondView, Stratified, TwoViews
 from protometry.run_folder.command_line.processes import gathered
@@ -141,6 +143,26 @@ class ImageDataModule(LightningDataModule, ABC):
             4
         """
         self.loading = replace(self.loading, **changes)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether sizes and classes are known without reading files."""
+        return True
+
+    def __repr__(self) -> str:
+        """The class, where the data are, sizes and classes once they are read, and the size of images."""
+        root = f"root={str(self.root)!r}, " if hasattr(self, "root") else ""
+        head = f"{type(self).__name__}({root}image_size={self.image_size})"
+        if not self.is_read:
+            return f"{head}: not set up; `setup()` reads the data"
+        sizes: dict[Split, int] = {}
+        for split in SPLITS:
+            with suppress(ValueError):  # of data without it
+                sizes |= {split: len(self.dataset(split))} if split != "projection" else {}
+        there = ", ".join(f"{split} {size:,}" for split, size in sizes.items() if size)
+        return f"{head}: {there} images; {self.num_classes} classes: {first_few(self.class_names)}"
+
+    __str__ = __repr__  # Lightning's asks all loaders
 
     @classmethod
     def from_datasets(cls, *args: Any, **options: Any) -> Any:

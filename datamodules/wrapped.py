@@ -208,8 +208,7 @@ class WrappedDatasets(ImageDataModule):
     """Loaders over map-style data sets; a subclass in a module of its own returns them in ``datasets``.
 
     Args:
-        classes: their names; by default ``classes`` of the training data, or the names of its feature ``label``
-            (Hugging Face).
+        classes: their names; by default ``classes`` of the training data, or names of its feature (Hugging Face).
         augmentation: as of :class:`.PhotoDataModule`, for images that are not float tensors.
         geometry: how an image becomes the frame, as of :class:`.PhotoDataModule`.
         loading: the other arguments of :class:`.ImageDataModule`.
@@ -222,6 +221,7 @@ class WrappedDatasets(ImageDataModule):
     """
 
     tables = ClassTables()  # a property of the base; set for data with concepts or parts
+    is_read = property(lambda self: "_datasets" in vars(self))
 
     def __init__(
         self,

@@ -266,6 +266,11 @@ class PhotoDataModule(ImageDataModule, ABC):
         self._refuse_broken_promise()
         self._parts = parts
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the tables are read and divided."""
+        return bool(self._parts)
+
     def _refuse_broken_promise(self) -> None:
         kept = {
             "classes": (self.promised_classes, len(self.class_names)),

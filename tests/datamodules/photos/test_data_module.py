@@ -29,6 +29,16 @@ def split_file(root, tmp_path):
     return path
 
 
+def test_what_is_printed_of_data(root, tmp_path):
+    """Nothing is read for it."""
+    missing = toy(tmp_path / "none")
+    assert str(missing) == f"Toy(root='{tmp_path}/none', image_size=(16, 16)): not set up; `setup()` reads the data"
+    data = toy(root)
+    data.setup()
+    size = f"Toy(root='{root}', image_size=(16, 16))"
+    assert repr(data) == str(data) == f"{size}: train 6, val 2, test 8 images; 2 classes: ant, bee"
+
+
 class TestSplits:
     def test_official(self, root):
         data = toy(root)
