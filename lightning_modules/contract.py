@@ -294,7 +294,7 @@ class FitsHead(Protocol):
     def fit_head(
         self, training: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor] | None, spec: HeadSpec
     ) -> list[dict[str, Any]]:
-        """Solve it on scores ``(n, U)`` and targets; returns a row per penalty, with the chosen one marked."""
+        """Solve it on scores ``(n, U)`` and targets; returns a row and the ``weight`` per penalty, one ``chosen``."""
 
     def calibrate(self, images: tuple[Tensor, Tensor]) -> float:
         """Divide its weights by the temperature that suits scores ``(n, U)`` and targets best; returns it."""

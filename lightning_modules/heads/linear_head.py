@@ -88,8 +88,9 @@ class LinearHead:
         Returns:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
             weights_per_class, empty_classes without any weight, units used, solved (1 if the violation is as small as
-            promised, else 0) and whether it is chosen. With images to judge by, also validation_accuracy (of single
-            labels), validation_loss, its standard_error and the temperature; cross_validation_… by folds.
+            promised, else 0), its ``weight`` ``(K, U)`` float64 and whether it is chosen. With images to judge by, also
+            validation_accuracy (of single labels), validation_loss, its standard_error and the temperature;
+            cross_validation_… by folds.
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -122,20 +123,22 @@ class LinearHead:
             rows[chosen] = row | _row(penalty, posed, heads[chosen], FINE * penalty)
             if validation is not None:
                 rows[chosen] |= self._validated(penalty, heads[chosen], judged)
-        head, penalty = heads[chosen], rows[chosen]["penalty"]
+        penalty = rows[chosen]["penalty"]
+        weights = torch.zeros(len(heads), self.num_classes, len(active), dtype=torch.float64, device=active.device)
+        for row, solved, weight in zip(rows, heads, weights, strict=True):
+            weight[:, active] = solved.weight / (row["temperature"] if spec.is_chosen else 1.0)
         _warn_of_unsolved(rows, chosen)
         if empty := rows[chosen]["empty_classes"]:
             rank_zero_warn(
                 f"A penalty of {penalty:.1e} leaves {empty:.0f} of {self.num_classes} classes without any weight. "
                 "Lower `head.penalty` of the phase, or train longer before it."
             )
-        weight = torch.zeros(self.num_classes, len(active), dtype=torch.float64, device=active.device)
-        weight[:, active] = head.weight / (rows[chosen]["temperature"] if spec.is_chosen else 1.0)
-        self.load_weights(weight)
+        self.load_weights(weights[chosen])
         prefix = "validation" if validation is not None else "cross_validation"
         names = {"accuracy": f"{prefix}_accuracy", "loss": f"{prefix}_loss"}
         return [
-            {names.get(name, name): value for name, value in row.items()} | {"chosen": index == chosen}
+            {names.get(name, name): value for name, value in row.items()}
+            | {"chosen": index == chosen, "weight": weights[index]}
             for index, row in enumerate(rows)
         ]
 

@@ -1,26 +1,13 @@
 """The action that solves the last layer: which images it reads, what it writes, and which plans are refused."""
 
 import csv
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from protometry.callbacks.phases.head import fit_head
-from tests.lightning_modules.registry import TINY_PROTOPNET, tiny_birds
+from protometry.callbacks.phases.head import HEAD_PATH, read_head_path
+from tests.callbacks.phases.solved import LAST, solved
 from tests.tiny_runs import fit, last
-
-LAST = {"warm": None, "joint": None, "joint2": None, "last2": None, "last": {"on_enter": ["fit_head"]}}
-
-
-def solved(folder, phases=LAST, change=lambda model: None, sent=None, **data):
-    torch.manual_seed(0)
-    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32), preset="original", phases=phases)
-    change(model)
-    strategy = SimpleNamespace(broadcast=lambda value: (sent if sent is not None else []).append(value) or value)
-    trainer = SimpleNamespace(datamodule=tiny_birds(**data), default_root_dir=folder, strategy=strategy,
-                              is_global_zero=True, current_epoch=0, loggers=[1])  # fmt: skip
-    return model, fit_head(trainer, model)
 
 
 def test_the_path_is_written_and_does_not_depend_on_the_batches(tmp_path):
@@ -33,9 +20,22 @@ def test_the_path_is_written_and_does_not_depend_on_the_batches(tmp_path):
     rows = list(csv.DictReader(files[0].splitlines()))
     (chosen,) = (row for row in rows if row["chosen"] == "True")
     assert {name: float(chosen[name]) for name in report} == pytest.approx(report)
+    path = read_head_path(tmp_path / "a", model.linear.weight)
+    assert path.penalties == [float(row["penalty"]) for row in rows]
+    assert path.chosen == rows.index(chosen)
+    assert [float((weight != 0).sum() / 8) for weight in path.weights] == [
+        float(row["weights_per_class"]) for row in rows
+    ]
+    assert read_head_path(tmp_path / "a", 2 * model.linear.weight) is None  # was trained further
     fixed = {**LAST, "last": {**LAST["last"], "head": {"penalty": chosen and float(chosen["penalty"])}}}
     _, report = solved(tmp_path / "c", fixed)
     assert report["objective"] == pytest.approx(float(chosen["objective"]), rel=1e-6)
+
+
+def test_a_damaged_path_is_refused(tmp_path):
+    (tmp_path / f"{HEAD_PATH}.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match=r"to hold the solved last layers of its run, but .* Remove the file"):
+        read_head_path(tmp_path, torch.ones(2, 2))
 
 
 def test_a_refusal_reaches_all_processes(tmp_path):
