@@ -58,7 +58,8 @@ def loopback_hub() -> Iterator[tuple[str, dict[str, dict[str, bytes]]]]:
                 self._json({"commitUrl": f"{address}/{name}/commit/{COMMIT}", "commitOid": COMMIT, "success": True})
 
         def do_GET(self) -> None:
-            api, _, path = self.path.partition("?")[0].partition("/api/models/")
+            asked = self.path.partition("?")[0].replace("/api/spaces/", "/api/models/")
+            api, _, path = asked.partition("/api/models/")
             name = "/".join((path or api.strip("/")).split("/")[:2])
             files = repositories.get(name)
             if files is None:

@@ -38,7 +38,9 @@ def test_a_command_runs_its_module_with_configs_of_ours(command, monkeypatch, tm
 def test_an_unknown_command_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(monkeypatch, "tain")
-    known = "demo, train, evaluate, audit, edit, export, serve, push, datamodules, words, backbones, studies, sweeps"
+    known = (
+        "demo, train, evaluate, audit, app, edit, export, serve, push, datamodules, words, backbones, studies, sweeps"
+    )
     assert f"one of the commands {known}, but got 'tain'" in capsys.readouterr().err
 
 

@@ -1,10 +1,12 @@
 """Checkpoints of untrained models on small SketchBirds, as a run would have them."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from protometry.datamodules import SketchBirds
+from protometry.lightning_modules import InterpretableModule
 from tests.empty_checkpoint import EMPTY
 from tests.lightning_modules.registry import MODELS
 
@@ -15,10 +17,15 @@ def saved(name: str, birds: SketchBirds, path: Path) -> Path:
     model = MODELS[name](num_classes=8, image_size=(32, 32)).eval()
     if name == "ProtoPNet pruned":
         model.prototypes.active[::3] = False
-    stored = {
+    torch.save(stored(model, birds), path)
+    return path
+
+
+def stored(model: InterpretableModule, birds: SketchBirds) -> dict[str, Any]:
+    """The content of a checkpoint."""
+    settings = {
         "hyper_parameters": {**model.hparams, "_class_path": f"protometry.lightning_modules.{type(model).__name__}"},
         "datamodule_hyper_parameters": {**birds.hparams, "_class_path": "protometry.datamodules.SketchBirds"},
     }
     released = {"code": "", "file": "", "sha256": "", "class_names": birds.class_names}
-    torch.save(EMPTY | stored | {"state_dict": model.state_dict(), "released": released}, path)
-    return path
+    return EMPTY | settings | {"state_dict": model.state_dict(), "released": released}

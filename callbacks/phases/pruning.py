@@ -127,11 +127,16 @@ def prune_units(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     pruned, kept = float((active & gone).sum()), float((active & ~gone).sum())
     if pruned and not kept:
         raise ValueError(f"{setting} leave some of the {int(pruned)} active units, but it names all of them.")
-    if isinstance(module, Prunable):
-        module.prune(~gone)
-    else:
-        module.ignore(gone)
+    remove(module, gone)
     return {"pruned": pruned, "kept": kept}
+
+
+def remove(module: Prunable | IgnoresUnits, units: Tensor) -> None:
+    """Deactivate the units (U,) bool, or take their weights."""
+    if isinstance(module, Prunable):
+        module.prune(~units)
+    else:
+        module.ignore(units)
 
 
 def _name(what: str, units: Tensor) -> None:

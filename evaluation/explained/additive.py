@@ -303,6 +303,15 @@ def image_of(output: ModelOutput, row: int) -> ModelOutput:
     return ModelOutput(output.logits[rows], output.scores[rows], output.maps[rows], None, extras, cells)
 
 
+def with_scores(model: InterpretableModel, output: ModelOutput, scores: Tensor) -> ModelOutput:
+    """The output that images would have with other scores ``(B, U)``; the same if they are the same."""
+    if scores is output.scores:
+        return output
+    logits = logits_of(model, scores, output.extras.get("context"))
+    bypass = output.extras.get("residual")
+    return replace(output, logits=logits if bypass is None else logits + bypass, scores=scores)
+
+
 @dataclass(frozen=True)
 class _Terms:
     """Score and weight of the units or cells of an image, and what each adds to the logits: ``(E,)``, ``(K, E)``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from protometry.run_folder.command_line.progress import track
 
 _CHUNK = 8  # images explained at once
 _LEAD = 3  # lines of the lead over another class
+Change = Callable[[ModelOutput], ModelOutput]
 _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
 
 
@@ -110,6 +111,10 @@ class ExplainedImage:
         return picture, {number: scaled_box(box, self.whole, picture) for number, box in boxes}
 
 
+def _unchanged(output: ModelOutput) -> ModelOutput:
+    return output
+
+
 def no_pages(explainer: Explainer) -> str | None:
     """Why an explainer cannot make pages, which show units; None if it can."""
     return None if "unit" in explainer.explains else f"explainer {explainer.key!r} explains classes only"
@@ -187,8 +192,9 @@ class ExplainedModel:
 
     # -- images ------------------------------------------------------------------------------------------------------
     def explain(
-        self, samples: Sequence[Mapping[str, Any]], page: str = "the page", classes: int = 3, most: int = 5
-    ) -> list[ExplainedImage]:
+        self, samples: Sequence[Mapping[str, Any]], page: str = "the page", classes: int = 3, most: int = 5,
+        change: Change = _unchanged,
+    ) -> list[ExplainedImage]:  # fmt: skip
         """Explain images.
 
         Args:
@@ -197,6 +203,7 @@ class ExplainedModel:
             classes: how many of the largest logits.
             most: lines of each table; units that look at the same place, by the rule of
                 :func:`.places`, share one, unless they are concepts.
+            change: what becomes of the outputs before they are explained.
 
         Raises:
             ValueError: if ``classes`` is below 1 or ``most`` negative, or the contributions do not sum to the logit.
@@ -205,15 +212,15 @@ class ExplainedModel:
         check_at_least("most", most, 0)
         explained = []
         for first in track(range(0, len(samples), _CHUNK), "Explaining images"):
-            explained += self._explain(samples[first : first + _CHUNK], page, classes, most)
+            explained += self._explain(samples[first : first + _CHUNK], page, classes, most, change)
         return explained
 
     def _explain(
-        self, samples: Sequence[Mapping[str, Any]], page: str, classes: int, most: int
+        self, samples: Sequence[Mapping[str, Any]], page: str, classes: int, most: int, change: Change
     ) -> list[ExplainedImage]:
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
         with torch.no_grad():
-            output = self.model(images)
+            output = change(self.model(images))
         order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
         apart = self.units.kind == "concept"  # each says something else of a place
         looked_at = most if apart else max(_FEWEST, _TIMES * most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,41 @@ from protometry.run_folder.command_line.user_path import user_path
 from protometry.run_folder.hub import EXTRA, repository_of
 from protometry.run_folder.model_folder import CARD, REMEDY, read_description
 
+MODEL = "model"  # the folder of the model in a Space
+APP = f"""from protometry.evaluation.app.explorer import open_explorer
+from protometry.evaluation.app.interface import launch
 
-def push(folder: Path, address: str, private: bool = False) -> str:
+launch(open_explorer("{MODEL}"))
+"""
+SPACE = """---
+title: {name}
+sdk: gradio
+app_file: app.py
+---
+
+Try an interpretable image model: drop a photo, switch units off or correct concepts, and see what it decides then, and
+why. `{model}/` is [a folder of `protometry export`]({model}/README.md).
+"""
+
+
+def space_files(files: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The files of a Space of the Hugging Face hub in which a model can be tried.
+
+    Args:
+        files: of the folder of an exported model, by their paths in it.
+        name: owner and name of the Space.
+    """
+    card = SPACE.format(name=name.rpartition("/")[2], model=MODEL)
+    own = {"app.py": APP, "requirements.txt": "protometry[app]\n", "README.md": card}
+    return {f"{MODEL}/{path}": content for path, content in files.items()} | {
+        path: text.encode() for path, text in own.items()
+    }
+
+
+def push(folder: Path, address: str, private: bool = False, space: bool = False) -> str:
     """Upload the folder of an exported model with its card in one commit; the repository is made if there is none.
+
+    With ``space``, into a Space, with the app in which it can be tried.
 
     Returns:
         The address of the commit.
@@ -38,14 +71,18 @@ def push(folder: Path, address: str, private: bool = False) -> str:
     contents: dict[str, Any] = {path: str(file) for path, file in files.items()}
     if CARD not in files:
         raise ValueError(f"Expected {folder} to hold the model card {CARD}, but it does not. {REMEDY}")
-    contents[CARD] = files[CARD].read_text("utf-8").replace(ADDRESS, f"hf://{name}").encode()
+    contents[CARD] = files[CARD].read_text("utf-8").replace(ADDRESS, MODEL if space else f"hf://{name}").encode()
+    if space:
+        contents = space_files(contents, name)
     operations = [CommitOperationAdd(path, content) for path, content in contents.items()]
     hub = HfApi(library_name="protometry")
+    kind, ours = ("space", f"{MODEL}/{MODEL_FILE}") if space else ("model", MODEL_FILE)
     try:
-        hub.create_repo(name, private=private, exist_ok=True)
-        there = set(hub.list_repo_files(name)) - {".gitattributes", CARD}
-        if not there or MODEL_FILE in there:
-            done = hub.create_commit(name, operations, commit_message="Upload a model of Protometry")
+        hub.create_repo(name, private=private, exist_ok=True, repo_type=kind, space_sdk="gradio" if space else None)
+        there = set(hub.list_repo_files(name, repo_type=kind)) - {".gitattributes", CARD}
+        if not there or ours in there:
+            said = "Upload a model of Protometry"
+            done = hub.create_commit(name, operations, commit_message=said, repo_type=kind)
             return str(done.commit_url)
     except Exception as error:  # of one of two HTTP libraries, by the version of the hub's
         raise OSError(f"Could not upload {folder} to hf://{name}: {' '.join(str(error).split())}") from error
@@ -58,6 +95,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("model", type=str, help="a folder of `protometry export`, a checkpoint, or a run folder")
     parser.add_argument("address", type=str, help="hf://owner/name; log in first, with `hf auth login`")
     parser.add_argument("--private", type=bool, default=False, help="whether a new repository is private")
+    parser.add_argument("--space", type=bool, default=False, help="into a Space in which people can try the model")
     config = parser.parse_args(args)
     from protometry.evaluation.__main__ import main as export
 
@@ -67,7 +105,7 @@ def main(args: list[str] | None = None) -> None:
         if not is_model_folder(folder):
             folder = Path(made) / "model"
             export([config.model, "--out", str(folder)])
-        print(f"uploaded: {push(folder, config.address, config.private)}")
+        print(f"uploaded: {push(folder, config.address, config.private, config.space)}")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
+from protometry.evaluation.explained.additive import with_scores
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel
-from protometry.lightning_modules.contract import Intervenable, logits_of
+from protometry.lightning_modules.contract import InterpretableModel, Intervenable
 from protometry.metrics.primitives.truth import truth_of
 
 SHOWN = 8
@@ -32,6 +33,17 @@ class CorrectionEffect:
     logit: float
 
 
+def can_correct(model: InterpretableModel) -> TypeGuard[Intervenable]:
+    """Whether a person can correct the concepts of a model: what they become is known."""
+    return isinstance(model, Intervenable) and (model.values == "binary" or bool(model.percentiles.isfinite().all()))
+
+
+def annotated_concepts(explained: ExplainedModel, sample: Mapping[str, Any]) -> torch.Tensor | None:
+    """``(U,)`` what the data say of the concepts of a model in an image, NaN where unknown; None without any."""
+    concepts = explained.units.concepts
+    return None if concepts is None or "concepts" not in sample else truth_of(sample, "concepts")[concepts.cpu()]
+
+
 @torch.no_grad()
 def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mapping[str, Any]) -> list[CorrectionEffect]:
     """The corrections of the concepts that the model gets most wrong, each alone, then of all concepts at once.
@@ -39,16 +51,12 @@ def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mappin
     Raises:
         ValueError: if correcting nothing changes the decision.
     """
-    model, concepts = explained.model, explained.units.concepts
-    if not isinstance(model, Intervenable) or concepts is None or "concepts" not in sample:
-        return []
-    if model.values == "percentiles" and not model.percentiles.isfinite().all():
+    model, annotated = explained.model, annotated_concepts(explained, sample)
+    if annotated is None or annotated.isnan().all() or not can_correct(model):
         return []
     scores = image.output.scores
-    truth = truth_of(sample, "concepts").to(scores.device)[concepts][None]
+    truth = annotated.to(scores.device)[None]
     truth, known = truth == 1, ~truth.isnan()
-    if not known.any():
-        return []
     nothing = model.intervene(scores, truth, torch.zeros_like(truth))
     if not torch.equal(nothing, scores):
         raise ValueError(f"Expected no correction to change nothing on the page of {image.sample_id}, but it does.")
@@ -68,6 +76,6 @@ def corrections(explained: ExplainedModel, image: ExplainedImage, sample: Mappin
 
 
 def _decided(explained: ExplainedModel, image: ExplainedImage, scores: torch.Tensor) -> tuple[str, float]:
-    logits = logits_of(explained.model, scores, image.output.extras.get("context"))[0]
+    logits = with_scores(explained.model, image.output, scores).logits[0]
     label = int(logits.argmax())
     return explained.class_names[label], float(logits[label])

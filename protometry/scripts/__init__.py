@@ -17,6 +17,7 @@ COMMANDS = {
     "train": ("train any model on any data set", "protometry.scripts.train"),
     "evaluate": ("evaluate, compare and explain trained models", "protometry.scripts.evaluate"),
     "audit": ("check the explanations of a trained model against their controls", "protometry.evaluation.audit"),
+    "app": ("try a trained model in the browser", "protometry.evaluation.app"),
     "edit": ("remove units from a trained model, and compare", "protometry.evaluation.edit"),
     "export": ("write a trained model for use elsewhere", "protometry.evaluation"),
     "serve": ("explain photos that arrive over HTTP", "protometry.evaluation.service"),

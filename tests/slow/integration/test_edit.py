@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from protometry.evaluation.app.explorer import Changes, Explorer
 from protometry.evaluation.edit import main
+from protometry.evaluation.trained_model import TrainedModel
 from protometry.lightning_modules import load_model
 from tests.tiny_runs import fit, run_evaluation
 
@@ -26,3 +28,8 @@ def test_removed_units_are_gone_and_all_else_stays(tmp_path, capfd):
     assert after.prototypes.sample_id == before.prototypes.sample_id
     assert not torch.equal(after.linear.weight[:, used[1]], before.linear.weight[:, used[1]])
     assert (after.phase.name, after.phase.epochs) == ("edit", 1)
+    explorer = Explorer(TrainedModel(tmp_path / "first/checkpoints/last.ckpt"))  # which trains no second run
+    sample, changes = explorer.read(sample_id=explorer.test_images[0]), Changes(frozenset([used[0], used[2]]), fit=True)
+    with torch.no_grad():
+        expected = after(sample["image"][None]).logits
+    assert torch.equal(explorer.decide(sample, changes).image.output.logits, expected)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import yaml
+
 from protometry.evaluation.demo import RUN
 
 
@@ -25,6 +27,24 @@ def test_a_model_goes_to_the_hub_and_explains_from_there(hub, tmp_path):
     repositories.clear()  # what was fetched serves without the hub
     again = python("-c", "import protometry; print(protometry.load_model('hf://birds/quickstart').num_classes)")
     assert again.stdout == "20\n", again.stderr
+
+
+def test_a_model_can_be_tried_in_a_space(hub, tmp_path):
+    python, repositories = hub
+    pushed = python("-m", "protometry", "push", str(RUN), "hf://birds/try", "--space", "true")
+    assert pushed.returncode == 0, pushed.stderr
+    files = repositories["birds/try"]
+    assert {"app.py", "requirements.txt", "README.md", "model/model.json", "model/README.md"} < set(files)
+    assert yaml.safe_load(files["README.md"].decode().split("---")[1]) == {
+        "title": "try", "sdk": "gradio", "app_file": "app.py",
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    *imports, _, started = files["app.py"].decode().strip().splitlines()
+    assert started == 'launch(open_explorer("model"))'
+    ran = python("-c", "\n".join([*imports, 'print(len(open_explorer("model").units))']))
+    assert int(ran.stdout) > 0, ran.stderr
 
 
 def test_what_the_hub_refuses_or_holds_already_is_said_in_a_line(hub):
