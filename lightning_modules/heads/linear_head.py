@@ -24,6 +24,7 @@ from protometry.lightning_modules.heads.sparse_head import (
     vary,
 )
 from protometry.lightning_modules.phases import HeadSpec
+from protometry.run_folder.command_line.progress import track
 
 HALVINGS = 12  # of the penalty at which all weights are 0: the path tried where the penalty is chosen
 FOLDS = 5  # of the training images, where it is chosen on them for want of validation images
@@ -109,7 +110,8 @@ class LinearHead:
             judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
         rows: list[dict[str, Any]] = []
         heads: list[SparseHead] = []
-        for penalty in _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]:
+        penalties = _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]
+        for penalty in track(penalties, "Solving the last layer"):
             posed, promised = problem.at(penalty), (ROUGH if spec.is_chosen else FINE) * penalty
             heads.append(fit_sparse_head(posed, promised, start=heads[-1] if heads else None))
             rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(penalty, heads[-1], judged))
