@@ -78,6 +78,9 @@ def interface(explorer: Explorer) -> gr.Blocks:
         photo.input(lambda path: read(path, None), photo, outputs).success(decide, [sample, *changes], [said, answer])
         listed.input(lambda name: read(None, name), listed, outputs).success(decide, [sample, *changes], [said, answer])
         gr.on([control.change for control in changes if control.visible], decide, [sample, *changes], [said, answer])
+        if explorer.test_images:  # the first, for a start
+            first = page.load(lambda: read(None, explorer.test_images[0]), None, outputs)
+            first.success(decide, [sample, *changes], [said, answer])
         undo.click(lambda: [control.value for control in changes], None, changes)
     return page
 
