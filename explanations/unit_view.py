@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from protometry.explanations.explainer import Explainer, Targets
-from protometry.explanations.heat import heat_map, scale_of
+from protometry.explanations.heat import heat_map
 from protometry.explanations.views import (
     CAPTION_LINES,
     CAPTION_SIZE,
@@ -97,11 +97,9 @@ class UnitView(BoxView):
 
     Args:
         heat: the explainer's map over the image, which is not enlarged.
-        scale: values of the map with the first and the last colour.
     """
 
     heat: Image.Image
-    scale: tuple[float, float]
 
     @property
     def legend(self) -> str:
@@ -136,10 +134,10 @@ def unit_view(
             f"{tuple(saliency.shape)}."
         )
     image, saliency = image.detach().cpu(), saliency.detach().cpu().nan_to_num()
-    scale, picture = scale_of(saliency), to_image(image)
-    heat = fit(to_image(heat_map(image, saliency, scale)), min(size, max(picture.size)))
+    picture = to_image(image)
+    heat = fit(to_image(heat_map(image, saliency)), min(size, max(picture.size)))
     box = box or _around(parts) or evidence_box(saliency)
-    return UnitView(picture, box, size, least_crop, parts, heat=heat, scale=scale)
+    return UnitView(picture, box, size, least_crop, parts, heat=heat)
 
 
 def part_boxes(model: InterpretableModel, output: ModelOutput | None, row: int, unit: int) -> tuple[Box, ...]:

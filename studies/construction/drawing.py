@@ -59,12 +59,12 @@ class Drawing:
         leaves: list[int] = []
         scores: dict[str, float] = {}
         maps = self._maps(sample, labels) if explained.method.form == "heatmap" else None
-        scale = None if maps is None else (0.0, scale_of(maps)[1])
+        scale = None if maps is None else scale_of(maps)
         for rank, label in enumerate(labels):
             pictures: list[str] = []
             rows: list[UnitShown] = []
             if maps is not None:
-                pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[rank], scale)), LARGE))]
+                pictures = [self._keep(fit(to_image(heat_map(sample["image"], maps[rank].clamp(min=0), scale)), LARGE))]
             elif explained.method.form == "tree":
                 rows, decisions, leaves = self._path(sample, index, scores)
             elif explained.method.form == "units":

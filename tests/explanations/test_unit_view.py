@@ -83,19 +83,20 @@ def test_a_flat_map_has_no_box_and_shows_the_whole_image(value):
 
 def test_maps_are_white_at_zero():
     saliency = torch.tensor([[-2.0, 0.0, 1.0, 2.0]])
-    assert scale_of(saliency) == (-2.0, 2.0)
+    assert scale_of(saliency) == 2.0
     heat = heat_map(torch.zeros(3, 1, 4), saliency) / 0.6 * 255
     expected = [[33, 85, 189], [255, 255, 255], [236, 175, 128.5], [217, 95, 2]]
     assert torch.allclose(heat[:, 0].T, torch.tensor(expected), atol=0.1)
+    assert torch.allclose(heat_map(torch.zeros(3, 1, 2), torch.zeros(1, 2)), torch.tensor(0.6))
 
 
 def test_single_bright_pixels_do_not_darken_a_map():
     saliency = torch.ones(40, 50)
     saliency[0, :10] = 1000.0
-    assert scale_of(saliency) == (-1.0, 1.0)  # of 2,000 pixels, the 20th largest
+    assert scale_of(saliency) == 1.0  # of 2,000 pixels, the 20th largest
     saliency = torch.zeros(40, 50)
     saliency[0, 0] = 7.0
-    assert scale_of(saliency) == (-7.0, 7.0)
+    assert scale_of(saliency) == 7.0
 
 
 def test_views_of_a_model_are_those_of_its_maps():

@@ -244,6 +244,9 @@ def test_maps_may_tell_the_probability(run):
         logits = seen.logits[seen.sample_ids.index(bundle.key.items[item.id].image)]
         assert shares[-1] == pytest.approx(float(logits.softmax(0).amax()))
         assert sum(shares) < 1  # four of eight classes
+        for picture in [picture for option in item.options for picture in option.pictures]:
+            red, _, blue = np.moveaxis(np.asarray(Image.open(bundle.folder / "media" / picture), int), 2, 0)
+            assert (blue - red).max() < 40  # from white for little to orange for much, as the legend says
 
 
 def test_other_pixels_are_other_data(run, monkeypatch):

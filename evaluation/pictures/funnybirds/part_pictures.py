@@ -70,11 +70,11 @@ def _importance(bird: Bird, title: str, explained: Explained, parts: Sequence[st
     return tile
 
 
-def _legend(tile: Image.Image, scale: tuple[float, float], top: int) -> None:
+def _legend(tile: Image.Image, scale: float, top: int) -> None:
     """The colours of a heat map from the lowest to the highest value, with numbers."""
-    ramp = torch.linspace(*scale, SIDE).expand(LINE // 2, SIDE)
+    ramp = torch.linspace(-scale, scale, SIDE).expand(LINE // 2, SIDE)
     tile.paste(to_image(heat_map(torch.ones(3, *ramp.shape), ramp, scale)), (0, top))
-    for x, value, anchor in ((0, scale[0], "la"), (SIDE / 2, sum(scale) / 2, "ma"), (SIDE, scale[1], "ra")):
+    for x, value, anchor in ((0, -scale, "la"), (SIDE / 2, 0.0, "ma"), (SIDE, scale, "ra")):
         write_text(tile, (x, top + LINE // 2), f"{value:.3g}", TEXT, anchor=anchor)
 
 
