@@ -39,7 +39,7 @@ def walk(
         image_size: ``(H, W)`` pixels.
         memory_budget: GiB for the activations of one forward; None for the default of the device.
         keep_maps: whether to keep the maps of all units.
-        text: what is told while it takes long.
+        text: what the progress bar says.
 
     Yields:
         A batch on the device of the model, and the outputs for it.

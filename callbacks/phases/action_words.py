@@ -1,43 +1,34 @@
-"""What the actions of a schedule did, in words; loggers get the same figures by their keys."""
+"""The lines of the log about the actions of a schedule; loggers get the same figures by their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# figures as they are told, {} for the number; None for those that only loggers get
+# the words around the number {} of a figure; None for those that only loggers get
 FIGURES: dict[str, str | None] = {
     "moved_mean": "moved by {} on average",
     "moved_max": "by {} at most",
-    "unique": "onto {} patches",
-    "duplicates": "{} share the patch of another one",
-    "without_patch": "{} found no image and stay as they were",
-    "displaced": "{} gave the nearest image to a nearer prototype",
-    "farther_mean": "whose own patches are {} farther away on average",
-    "farther_max": "{} at most",
+    "unique": "onto {} different patches",
+    "duplicates": "sharing a patch with another one: {}",
+    "without_patch": "without an allowed image: {}",
+    "displaced": "moved to a farther image: {}",
+    "farther_mean": "farther by {} on average",
+    "farther_max": "by {} at most",
     "accuracy_before": "validation accuracy {} before",
     "accuracy_after": "{} after",
     "images": "from {} images",
     "units": "{} units in use",
-    "kept": "{} units are kept",
-    "pruned": "{} are removed",
-    "rescued": "{} classes keep their best one alone",
-    "ignored": "{} lose their weights",
-    "empty_classes": "{} classes have no weight",
-    "penalty": "penalty {}",
-    "weights_per_class": "{} weights for a class on average",
+    "kept": "kept {}",
+    "pruned": "removed {}",
+    "rescued": "classes that keep only their best one: {}",
+    "empty_classes": "classes without a weight: {}",
+    "weights_per_class": "{} weights per class on average",
     **dict.fromkeys(("objective", "violation", "passes", "solved", "evaluations", "swaps", "starts")),
 }
-OF_A_FEW = {
-    "duplicates",
-    "without_patch",
-    "displaced",
-    "farther_mean",
-    "farther_max",
-    "rescued",
-    "ignored",
-    "empty_classes",
-}  # not told of none
-NAMES = {
+LEFT_OUT_AT_ZERO = {
+    "duplicates", "without_patch", "displaced", "farther_mean", "farther_max", "rescued", "ignored", "empty_classes",
+}  # fmt: skip
+DESCRIPTIONS = {
     "project": "prototypes became their nearest training patches",
     "project_distinct": "prototypes became training patches, each of another image",
     "fit_head": "the last layer is solved",
@@ -47,32 +38,38 @@ NAMES = {
     "ignore_silent": "units that no training image shows lose their weights",
     "spread_patches": "prototypes start as training patches far from each other",
     "prune_tree": "leaves that favour no class are cut from the tree",
-    "concept_percentiles": "what counts as absent and present is set for every concept",
+    "concept_percentiles": "the values of absent and present concepts are set",
     "typical_patches": "prototypes start as training patches that are typical of their class",
     "recurring_patches": "prototypes start as patches that recur in the images of their class",
 }
 
 
-def told(action: str, report: Mapping[str, float], epoch: int) -> str:
-    """A line for the log; what nothing names keeps the name of its key.
+def log_line(action: str, report: Mapping[str, float], epoch: int) -> str:
+    """What an action did, with its figures; actions and figures without words of their own keep their names.
+
+    Args:
+        action: its name.
+        report: its figures by key; accuracies are fractions.
+        epoch: in which it ran, from 1.
 
     Example:
-        >>> told("project", {"moved_mean": 0.88471, "duplicates": 0.0, "accuracy_after": 0.9}, 8)
-        'epoch 8: prototypes became their nearest training patches; moved by 0.885 on average, 90 % after'
-        >>> told("fit_head", {"penalty": 0.002, "violation": 3.039e-07, "other_figure": 2.0}, 13)
-        'epoch 13: the last layer is solved; penalty 0.002, other figure 2'
+        >>> log_line("spread_patches", {"images": 1200.0, "duplicates": 0.0}, 8)
+        'epoch 8: prototypes start as training patches far from each other; from 1,200 images'
+        >>> log_line("fit_head", {"penalty": 0.002, "violation": 3.039e-07, "validation_accuracy": 0.9}, 13)
+        'epoch 13: the last layer is solved; penalty 0.002, validation accuracy 90 %'
     """
     figures = []
     for key, value in report.items():
         text = FIGURES.get(key, f"{key.replace('_', ' ')} {{}}")
-        if text is not None and (value or key not in OF_A_FEW):
-            figures.append(text.format(f"{100 * value:.4g} %" if "accuracy" in key else f"{value:.3g}"))
-    did = NAMES.get(action, f"{action.replace('_', ' ')} is done")
+        if text is not None and (value or key not in LEFT_OUT_AT_ZERO):
+            number = f"{value:,.0f}" if value % 1 == 0 else f"{value:.3g}"
+            figures.append(text.format(f"{100 * value:.4g} %" if "accuracy" in key else number))
+    did = DESCRIPTIONS.get(action, f"{action.replace('_', ' ')} is done")
     return f"epoch {epoch}: {'; '.join(filter(None, [did, ', '.join(figures)]))}"
 
 
 def listed(names: Sequence[object]) -> str:
-    """Names in a sentence.
+    """Names in a sentence, at least one.
 
     Example:
         >>> listed([0, 3, 4]), listed([7])

@@ -73,13 +73,13 @@ def fit_head(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     return next({name: value for name, value in row.items() if name != "chosen"} for row in path if row["chosen"])
 
 
-def calibrate(trainer: Trainer, module: LightningModule) -> dict[str, float]:
+def calibrate(trainer: Trainer, module: LightningModule) -> dict[str, float] | None:
     """Action ``calibrate``: divide the weights of the last layer by the temperature that suits validation images best.
 
     Source: Guo et al. 2017, *On Calibration of Modern Neural Networks*, section 4.2. Decisions stay as they are.
 
     Returns:
-        The temperature; nothing where the data has no validation images, which leaves the weights as they are.
+        The temperature; None where the data has no validation images, which leaves the weights as they are.
 
     Raises:
         TypeError: if the logits of the model are not weights times scores.
@@ -89,7 +89,7 @@ def calibrate(trainer: Trainer, module: LightningModule) -> dict[str, float]:
     datamodule = datamodule_of(trainer)
     if not datamodule.has_validation:
         rank_zero_info("There are no validation images to calibrate the probabilities on, which stay as trained.")
-        return {}
+        return None
     images = _scores(module, datamodule, datamodule.val_dataloader())
     return {"temperature": solved_on_first(trainer, module, lambda: module.calibrate(images))}
 

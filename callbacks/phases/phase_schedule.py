@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
 
-from protometry.callbacks.phases.action_words import told
+from protometry.callbacks.phases.action_words import log_line
 from protometry.callbacks.phases.concepts import fit_concepts
 from protometry.callbacks.phases.early_stopping import phase_is_over, start_over
 from protometry.callbacks.phases.features import keep_features
@@ -41,7 +41,7 @@ from protometry.callbacks.trainer_parts import callbacks_of, datamodule_of, mode
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.phases import FIT_HEAD, Phase, PhasePlan
 
-Action = Callable[[Trainer, LightningModule], dict[str, float]]
+Action = Callable[[Trainer, LightningModule], dict[str, float] | None]  # its figures; None if it did nothing
 ACTIONS: dict[str, Action] = {
     "sample_patches": sample_patches,
     "spread_patches": spread_patches,
@@ -235,9 +235,10 @@ class PhaseSchedule(Callback):
         """Run actions and log their figures at ``step``, which a resume keeps or repeats together with them."""
         for name in actions:
             action = ACTIONS.get(name)
-            report = action(trainer, module) if action else getattr(module, name)(trainer)
-            report = report or {}
-            rank_zero_info(told(name, report, trainer.current_epoch + 1))
+            report = action(trainer, module) if action else getattr(module, name)(trainer) or {}
+            if report is None:
+                continue
+            rank_zero_info(log_line(name, report, trainer.current_epoch + 1))
             for logger in trainer.loggers:
                 logger.log_metrics({f"{name}/{key}": value for key, value in report.items()}, step)
             for callback in callbacks_of(trainer, Callback):

@@ -320,7 +320,7 @@ def _report(module: LightningModule, nearest: NearestPatches, valid: Tensor, sou
     missing = (active & ~valid).nonzero().flatten().tolist()
     duplicates = source.duplicates()
     if missing:
-        rank_zero_info(f"No training image may stand for {kind} {listed(missing)}: they stay as they were.")
+        rank_zero_info(f"No training image may stand for {kind} {listed(missing)}: they keep their vectors.")
     if duplicates:
         groups = "; ".join(map(listed, duplicates))
         rank_zero_info(f"Some {kind} became the same patch of the same image: {groups}.")
@@ -347,7 +347,7 @@ def _displaced(farther: Tensor) -> dict[str, float]:
     if further:
         named = listed([f"{unit} (by {more:.3g})" for unit, more in zip(units.tolist(), further, strict=True)])
         rank_zero_info(
-            "The nearest image of these prototypes went to a nearer one, and they take a patch that is farther away: "
+            "Another prototype is nearer to the nearest image of these, and they become a patch that is farther away: "
             f"{named}."
         )
     mean = sum(further) / len(further) if further else 0.0

@@ -1,4 +1,4 @@
-"""How far a long pass is: a bar in a terminal, and elsewhere, as in the log of a cluster, a line every half minute."""
+"""How far a long pass is: a bar in a terminal; elsewhere, as in the log of a cluster, a line every half minute."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from protometry.run_folder.command_line.stop_signals import is_rank_zero
 
 T = TypeVar("T")
 SECONDS_BEFORE_BAR, SECONDS_BETWEEN_LINES = 2.0, 30.0
-_ONE_AT_A_TIME = Lock()  # a pass within another one is not told
+_ONE_AT_A_TIME = Lock()  # a pass within another one shows nothing
 
 
 def track(items: Iterable[T], text: str, total: int | None = None) -> Iterator[T]:
-    """The items, of which it is told how many have been seen.
+    """The items, while the user sees how many of them are done.
 
     Args:
         items: batches, files or anything else.
@@ -36,7 +36,11 @@ def track(items: Iterable[T], text: str, total: int | None = None) -> Iterator[T
 
 @contextmanager
 def progress(text: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Tell how far a pass is, on standard error and in one process, also while a single step takes minutes.
+    """Show how far a pass is, on standard error and in one process, also while a single step takes minutes.
+
+    Args:
+        text: what is done.
+        total: number of steps; None if it is not known.
 
     Yields:
         What to call after each step.
@@ -44,29 +48,29 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[[], None]
     if not is_rank_zero() or not _ONE_AT_A_TIME.acquire(blocking=False):
         yield lambda: None
         return
-    told, over = _Told(text, total), Event()
-    thread = Thread(target=told.tell, args=(over,), daemon=True)
+    shown, over = _Pass(text, total), Event()
+    thread = Thread(target=shown.show, args=(over,), daemon=True)
     thread.start()
     try:
-        yield told.advance
+        yield shown.advance
     finally:
         over.set()
         thread.join()
         _ONE_AT_A_TIME.release()
 
 
-class _Told:
-    """What is known of a pass."""
+class _Pass:
+    """A pass over some items."""
 
     def __init__(self, text: str, total: int | None) -> None:
         self.text, self.total, self.done, self.began = text, total or None, 0, time.monotonic()
-        self.out = sys.stderr  # as it is now: a step may redirect it
+        self.out = sys.stderr  # bound now, since a step may redirect it
 
     def advance(self) -> None:
         self.done += 1
 
-    def tell(self, over: Event) -> None:
-        """Until it is over, a bar or lines; nothing of a short one."""
+    def show(self, over: Event) -> None:
+        """Draw a bar or print lines until it is over; nothing if it is short."""
         console = Console(file=self.out)
         if not console.is_terminal:
             while not over.wait(SECONDS_BETWEEN_LINES):

@@ -1,12 +1,15 @@
 """The action that solves the last layer: which images it reads, what it writes, and which plans are refused."""
 
 import csv
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from protometry.callbacks.phases import phase_schedule
 from protometry.callbacks.phases.head import HEAD_PATH, read_head_path
 from tests.callbacks.phases.solved import LAST, solved
+from tests.lightning_modules.registry import TINY_PROTOPNET
 from tests.tiny_runs import fit, last
 
 
@@ -36,6 +39,15 @@ def test_a_damaged_path_is_refused(tmp_path):
     (tmp_path / f"{HEAD_PATH}.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"to hold the solved last layers of its run, but .* Remove the file"):
         read_head_path(tmp_path, torch.ones(2, 2))
+
+
+def test_nothing_is_logged_as_calibrated_without_validation_images(monkeypatch):
+    lines, data = [], SimpleNamespace(has_validation=False)
+    monkeypatch.setattr(phase_schedule, "rank_zero_info", lines.append)
+    trainer = SimpleNamespace(datamodule=data, current_epoch=0, loggers=[], callbacks=[])
+    model = TINY_PROTOPNET(num_classes=8, image_size=(32, 32))
+    phase_schedule.PhaseSchedule()._run(("calibrate",), trainer, model, 0)
+    assert lines == []
 
 
 def test_a_refusal_reaches_all_processes(tmp_path):
