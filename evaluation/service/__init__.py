@@ -1,1 +1,1 @@
-"""An HTTP service that explains photos, in batches."""
+"""A web service that explains photos, several at once."""

@@ -18,19 +18,19 @@ from starlette.routing import Route
 
 from protometry.evaluation.photo_explainer import PhotoExplainer
 from protometry.evaluation.service.batches import Batches
-from protometry.evaluation.service.door import HEALTH, Door, Refusal, said
 from protometry.evaluation.service.limits import ServiceLimits
+from protometry.evaluation.service.middleware import HEALTH, Middleware, Refusal, error_response
 from protometry.evaluation.service.uploads import crop_of, photo_of, unreadable
 
 HERE = Path(__file__).parent
 
 
-def make_app(model: str | Path, limits: ServiceLimits, names: Collection[str] = (), **options: Any) -> Door:
+def make_app(model: str | Path, limits: ServiceLimits, names: Collection[str] = (), **options: Any) -> Middleware:
     """The service of one model, at this machine and hosts of these names.
 
     Args:
         model: as in :class:`.PhotoExplainer`.
-        limits: of requests.
+        limits: of requests, photos and times.
         names: of hosts under which it may be reached besides this machine's; ``*`` for any.
         options: of :class:`.PhotoExplainer`.
     """
@@ -43,9 +43,9 @@ def make_app(model: str | Path, limits: ServiceLimits, names: Collection[str] = 
     }
     routes = [Route(path, lambda _, answer=answer: answer) for path, answer in contents.items()]
     explain = Route("/explain", Explain(explainer, limits).answer, methods=["POST"])
-    handlers: Any = {HTTPException: said, Exception: said}
+    handlers: Any = {HTTPException: error_response, Exception: error_response}
     app = Starlette(routes=[*routes, explain], exception_handlers=handlers)
-    return Door(app, ("127.0.0.1", "localhost", *names), limits.connections)
+    return Middleware(app, ("127.0.0.1", "localhost", *names), limits.connections)
 
 
 def _openapi(limits: ServiceLimits) -> Any:

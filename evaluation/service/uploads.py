@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from protometry.datamodules.photos.files import TooManyPixelsError
-from protometry.evaluation.service.door import Refusal
+from protometry.evaluation.service.middleware import Refusal
 from protometry.run_folder.command_line.serving import body_of, parts_of_body
 
 FORM = "multipart/form-data"
@@ -20,7 +18,11 @@ class _InMemory(MultiPartParser):
 
 
 async def photo_of(request: Request, most: int) -> bytes:
-    """The content of the file.
+    """The content of the photo's file.
+
+    Args:
+        request: with the photo as its body, or in a form.
+        most: bytes of the body.
 
     Raises:
         HTTPException: 413 if the body has more than ``most`` bytes, 400 if there is no photo in it.
@@ -52,7 +54,7 @@ def crop_of(request: Request) -> list[int] | None:
     """The part of the photo that is explained, as ``?crop=X,Y,WIDTH,HEIGHT`` in pixels; None for all of it.
 
     Raises:
-        HTTPException: 400 if it is none.
+        HTTPException: 400 if these are not four numbers.
     """
     if (text := request.query_params.get("crop")) is None:
         return None
@@ -64,8 +66,8 @@ def crop_of(request: Request) -> list[int] | None:
     return [x, y, width, height]
 
 
-def unreadable(error: Any) -> Refusal:
-    """Why a photo cannot be read."""
+def unreadable(error: ValueError) -> Refusal:
+    """The answer to a photo that cannot be read, or not be cropped."""
     if isinstance(error.__cause__, TooManyPixelsError):
         return Refusal(413, "too_many_pixels", str(error))
     if str(error).startswith("Expected argument `crop`"):

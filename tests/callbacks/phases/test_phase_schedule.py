@@ -317,7 +317,7 @@ def test_max_epochs_may_not_exceed_the_plan():
     ({"trainable": {"adon": 1.0}}, r"`phases.warm.trainable` to use only \['addon', .*\['adon'\]"),
     ({"losses": {"clutser": 1.0}}, r"`phases.warm.losses` to use only .*\['clutser'\]"),
     ({"bn": ["trnk"]}, r"`phases.warm.bn` to use only .*\['trnk'\]"),
-    ({"on_enter": ["projct"]}, r"`phases.warm.on_enter` to use only \['calibrate', 'concept_per.*\], but got \['projct'\]"),
+    ({"on_enter": ["projct"]}, r"`phases.warm.on_enter` to use only \['calib.*\], but got \['projct'\]"),
     ({"optimizer": {"name": "Adan"}}, "`phases.warm.optimizer.name` .* got 'Adan'"),
 ])  # fmt: skip
 def test_unknown_names_are_refused_before_any_work(change, message):

@@ -1,4 +1,4 @@
-"""What every request passes: its host, the number of requests at once, one line in the log; and how errors are said."""
+"""The middleware of the service, which checks the host and the load, and writes the log; and errors as JSON."""
 
 from __future__ import annotations
 
@@ -23,40 +23,45 @@ _LONGEST = 100  # letters of a path in the log
 
 
 class Refusal(HTTPException):
-    """An answer that is an error, with a code for programs."""
+    """An error that the client can mend.
+
+    Args:
+        status: of HTTP.
+        code: for programs, such as ``not_a_photo``.
+        message: for people.
+        headers: of the answer.
+    """
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(status, message, headers)
         self.code = code
 
 
-def said(request: Request, error: Exception) -> JSONResponse:
-    """An error as JSON."""
+def error_response(request: Request, error: Exception) -> JSONResponse:
+    """An error as JSON, ``{"error": {"code": ..., "message": ...}}``; what is unexpected says nothing of its cause."""
     if not isinstance(error, HTTPException):
         text = "The photo could not be explained; the log of the service says why."
         error = Refusal(500, "internal_error", text)
-    code, message = (
-        error.code if isinstance(error, Refusal) else CODES.get(error.status_code, "bad_request"),
-        error.detail,
-    )
+    code = error.code if isinstance(error, Refusal) else CODES.get(error.status_code, "bad_request")
+    message = error.detail
     if message == HTTPStatus(error.status_code).phrase:
         message = f"{request.method} {request.url.path} is not offered; /openapi.json lists what is."
     content = {"error": {"code": code, "message": message}}
     return JSONResponse(content, error.status_code, error.headers)
 
 
-class Door:
-    """Lets in requests to known hosts, so many at once, and writes a line for each.
+class Middleware:
+    """Passes on requests to known hosts, a limited number at once, and logs a line for each.
 
     Args:
         app: the application.
         names: of its hosts; ``*`` for any.
-        most: requests at once.
+        most: requests at once; others are answered with 503.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str], most: int) -> None:
         self.app, self.names, self.most = app, {name.lower() for name in names}, most
-        self._inside = 0
+        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -71,13 +76,13 @@ class Door:
             await send(message)
 
         request = Request(scope, receive)
-        self._inside += 1
+        self._running += 1
         try:
             refusal = None if scope["path"] == HEALTH else self._refusal(request)
-            answer: Any = said(request, refusal) if refusal else self.app
+            answer: Any = error_response(request, refusal) if refusal else self.app
             await answer(scope, receive, counted)
         finally:
-            self._inside -= 1
+            self._running -= 1
             asked = on_one_line(f"{scope['method']} {scope['path']}"[:_LONGEST])
             seconds, client = time.perf_counter() - start, scope["client"] or ("-",)
             LOG.info("%s %s %s %.0f ms %d bytes", client[0], asked, status or "dropped", 1000 * seconds, size)
@@ -90,7 +95,7 @@ class Door:
         if "*" not in self.names and host not in self.names:
             known = "Expected the name of a host of this service; `--public_host` adds one."
             return Refusal(421, "unknown_host", known)
-        if self._inside > self.most:
-            busy = f"Expected at most {self.most} requests at once. Try again soon."
+        if self._running > self.most:
+            busy = f"Expected at most {self.most} requests at once. Try again in a second."
             return Refusal(503, "busy", busy, **{"Retry-After": "1"})
         return None
