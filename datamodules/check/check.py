@@ -15,7 +15,7 @@ from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.check.contact_sheet import Tile
 from protometry.datamodules.check.sample import field_sizes, same_sample, sample_problems
 from protometry.datamodules.dataset import ImageDataset, Mapped
-from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.problems import DataError, Problems
 from protometry.datamodules.sample import Sample
 from protometry.datamodules.splits import SPLITS, Split
 from protometry.datamodules.views import Stratified
@@ -55,7 +55,11 @@ def check_data(data: ImageDataModule, limit: int | None = None) -> DataCheck:
         >>> found["images"], found["splits"]["test"]["checked"]
         (384, 2)
     """
-    _ = data.num_classes, data.num_concepts  # which `train.py fit` asks for before anything else
+    try:
+        _ = data.num_classes, data.num_concepts  # which `train.py fit` asks for before anything else
+    except DataError:
+        data.prepare_data()  # says all of it, and what is wrong with photos
+        raise
     data.prepare_data()
     data.setup("fit")
     name = type(data).__name__

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from protometry.datamodules.image_folder.annotations import Annotations
+from protometry.datamodules.image_folder.own_folder import marked_files
 from protometry.datamodules.photos.class_attributes import (
     AttributedDataset,
     ClassAttributes,
@@ -135,14 +136,7 @@ class AnnotatedDataset(AttributedDataset):
     def files_to_verify(self, problems: Problems) -> list[ImageFile]:
         """The photos with their boxes and visible points, which must not lie outside."""
         files = super().files_to_verify(problems)
-        if self.found is None:
-            return files
-        marked = []
-        for row, file in zip(self.rows.tolist(), files, strict=True):
-            place = self.found.places[row]
-            points = [f"{place}: the visible point of part {name!r}" for name in self.found.part_names]
-            marked.append(replace(file, marks=self.table.marks(row, f"{place}: the box", points)))
-        return marked
+        return files if self.found is None else marked_files(self.table, self.found, self.rows.tolist())
 
     def capabilities(self, split: Split = "test") -> Capabilities:
         """Which optional fields the samples of a split carry."""

@@ -122,11 +122,12 @@ def read_annotations(path: Path, folder: Path, problems: Problems) -> Annotation
         problems: where findings are noted.
 
     Raises:
-        ValueError: if it is no such file, or its columns are wrong, so that cells cannot be read.
+        ValueError: if it is no such file, or no row of it names a photo.
     """
     read = READERS[path.suffix.lower()](path, problems)
     cells, unused = _known_columns(read)
-    problems.raise_any()
+    if not cells.columns.get("image"):
+        problems.raise_any()
     columns, missing = cells.columns, _incomplete(cells)
     part_names = [name.removeprefix(PART) for name in columns if name.startswith(PART)]
     points, visible = _points(cells, part_names) if part_names else (None, None)

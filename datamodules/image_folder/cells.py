@@ -25,6 +25,7 @@ class Cells:
         columns: name -> n texts without spaces around them, empty where nothing is known.
         places: what each row is called in messages.
         outlines: of COCO, the polygons ``(P, 2)`` of the object of each photo; none where it has none.
+        shifted: rows with too many or too few cells, of which nothing else is noted.
     """
 
     path: Path
@@ -32,9 +33,12 @@ class Cells:
     places: list[str]
     problems: Problems
     outlines: list[list[NDArray[np.float64]]] = field(default_factory=list)
+    shifted: frozenset[int] = frozenset()
 
     def wrong(self, row: int, column: str, expected: str) -> None:
         """Note that a cell is not what is expected."""
+        if row in self.shifted:
+            return
         got = repr(self.columns[column][row]) if self.columns[column][row] else "nothing"
         self.problems.wrong(
             f"{self.path.name}, {self.places[row]}, column `{column}`: expected {expected}, but got {got}"
@@ -85,14 +89,15 @@ def read_csv(path: Path, problems: Problems) -> Cells:
             f"Expected {path} to be a table, but got {error} in line {reader.line_num}; is a quote open?"
         ) from error
     header, rows = (rows[0], rows[1:]) if rows else ([], [])
-    for place, row in zip(places[1:], rows, strict=True):
-        if len(row) != len(header):
-            problems.wrong(
-                f"{path.name}, {place}: expected {len(header)} cells as in the first line, but got {len(row)}"
-            )
+    shifted = frozenset(number for number, row in enumerate(rows) if len(row) != len(header))
+    for number in sorted(shifted):
+        got = len(rows[number])
+        problems.wrong(
+            f"{path.name}, {places[number + 1]}: expected {len(header)} cells as in the first line, but got {got}"
+        )
     _refuse_repeated(path, header, problems)
     columns = {name: [row[i] if i < len(row) else "" for row in rows] for i, name in enumerate(header)}
-    return Cells(path, columns, places[1:], problems)
+    return Cells(path, columns, places[1:], problems, shifted=shifted)
 
 
 def _refuse_repeated(path: Path, names: list[str], problems: Problems) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -93,21 +95,16 @@ def _with_table(folder: Path, layout: Layout, class_file: str | None, official: 
     folders = split_folders(folder) if layout == "folders" else []
     placed = _placed(folder, folders, layout, official, found, problems)
     compare_with_photos(found, path, folder, placed.paths, problems)
+    named = set(found.parts or ([name.split("/")[0] for name in placed.paths] if folders else []))
+    parts = [part for part in PARTS if part in named]
+    if official and named and named <= set(PARTS) and ("train" not in parts or len(parts) == 1):
+        problems.wrong(f"{path.name}, column `split`: expected train with val or test, but got only {', '.join(parts)}")
+    keys, names = _classes_of_table(path, found, placed, class_file, problems)
+    problems.photos = partial(_with_known_marks, folder, placed.paths, found)
     problems.raise_any()
     found = found.in_order(placed.paths)
     part_of = found.parts or ([name.split("/")[0] for name in placed.paths] if folders else [])
-    parts = [part for part in PARTS if part in part_of]
-    if official and part_of and ("train" not in parts or len(parts) == 1):
-        problems.wrong(f"{path.name}, column `split`: expected train with val or test, but got only {', '.join(parts)}")
     labels = placed.keys or _first_labels(found)
-    several = [labels] if found.several is None else found.several
-    used = sorted({name for names in several for name in names})
-    for name in (name for name in used if name.endswith(".0") and name.removesuffix(".0") in used):
-        problems.wrong(f"{path.name}: {name.removesuffix('.0')!r} and {name!r} are one class; write it in one way")
-    keys, names = (used, used) if class_file is None else read_classes(user_path(class_file))
-    for name in sorted(set(used) - set(keys)):
-        problems.wrong(f"class {name!r} of {path.name} is not in {class_file}.{did_you_mean(name, keys)}")
-    problems.raise_any()
     if found.several is not None:
         title = dict(zip(keys, names, strict=True))
         found = replace(found, label_names=names, several=[[title[name] for name in row] for row in found.several])
@@ -115,6 +112,40 @@ def _with_table(folder: Path, layout: Layout, class_file: str | None, official: 
     return OwnPhotos(
         _photo_table(folder, placed.paths, labels, (keys, names), part_of, found), keys, parts, part_of, found
     )
+
+
+def _classes_of_table(
+    path: Path, found: Annotations, placed: Placed, class_file: str | None, problems: Problems
+) -> tuple[list[str], list[str]]:
+    """Keys and names of the classes of a table, or of the folders that photos are placed in."""
+    several = [placed.keys or _first_labels(found)] if found.several is None else found.several
+    used = sorted({name for names in several for name in names if name})
+    for name in (name for name in used if name.endswith(".0") and name.removesuffix(".0") in used):
+        problems.wrong(f"{path.name}: {name.removesuffix('.0')!r} and {name!r} are one class; write it in one way")
+    keys, names = (used, used) if class_file is None else read_classes(user_path(class_file))
+    for name in sorted(set(used) - set(keys)):
+        problems.wrong(f"class {name!r} of {path.name} is not in {class_file}.{did_you_mean(name, keys)}")
+    return keys, names
+
+
+def marked_files(table: PhotoTable, found: Annotations, rows: Iterable[int]) -> list[ImageFile]:
+    """Photos with their boxes and visible points, which must not lie outside."""
+    marked = []
+    for row in rows:
+        place = found.places[row]
+        points = [f"{place}: the visible point of part {name!r}" for name in found.part_names]
+        marked.append(replace(table.files[row], marks=table.marks(row, f"{place}: the box", points)))
+    return marked
+
+
+def _with_known_marks(folder: Path, paths: list[str], found: Annotations) -> list[ImageFile]:
+    """Photos as far as a faulty table says something of them."""
+    named = set(found.paths)
+    known = [path for path in paths if nfc(path) in named]
+    own = found.in_order(known)
+    table = _photo_table(folder, known, [""] * len(known), ([""], [""]), [], own)
+    others = [ImageFile(path, folder / path) for path in paths if nfc(path) not in named]
+    return marked_files(table, own, range(len(known))) + others
 
 
 def _placed(
@@ -155,7 +186,7 @@ def _photo_table(
     if marked.masks is not None and "object_mask" not in marked.missing:
         where = ("", "the table names it")
         pairs = zip(files, marked.masks, strict=True)
-        files = [replace(file, mask=on_disk(folder, mask), sources=where) for file, mask in pairs]
+        files = [replace(file, mask=on_disk(folder, mask), sources=where) if mask else file for file, mask in pairs]
     groups = marked.groups
     return PhotoTable(
         dataset="image_folder",
@@ -179,6 +210,7 @@ def _read(
     keys, _ = classes
     problems = Problems(f"{TITLE} {folder}", REMEDY)
     placed = by_folder(folder, parts, problems) if layout == "folders" else by_prefix(folder, problems)
+    problems.photos = partial(placed.files, folder)
     for part in parts:
         if not visible_folders(folder / part):
             problems.wrong(f"{part}/ holds no class folders; fill it or remove it")

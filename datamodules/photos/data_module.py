@@ -22,7 +22,7 @@ from protometry.datamodules.photos.dataset import PhotoDataset, PhotoTable
 from protometry.datamodules.photos.download import Archive, is_free
 from protometry.datamodules.photos.download import download as download_archives
 from protometry.datamodules.photos.kept_photos import KeptPhotos
-from protometry.datamodules.photos.problems import Problems, first_few
+from protometry.datamodules.photos.problems import DataError, Problems, first_few
 from protometry.datamodules.photos.verify import Verify, verify_images
 from protometry.datamodules.sample import Capabilities, ClassTables, nfc
 from protometry.datamodules.splits import Split
@@ -207,8 +207,14 @@ class PhotoDataModule(ImageDataModule, ABC):
         """
         if self.download and is_free(Path(self.root)):
             download_archives(self.archives, Path(self.root), self.check_download)
-        photos = self._photos or self.photo_dataset()
-        problems = Problems(f"{self.title} in {photos.table.folder}", self.remedy)
+        try:
+            photos = self._photos or self.photo_dataset()
+        except DataError as error:  # together with what is wrong with photos
+            there = [file for file in error.problems.photos() if file.sample_id not in self.exclude]
+            verify_images(there, self.verify, self.num_workers, error.problems)
+            error.problems.raise_any()
+        what = f"{self.title} in " if photos.table.folder.name != self.title else ""
+        problems = Problems(f"{what}{photos.table.folder}", self.remedy)
         excluded = set(self._excluded(photos.table))
         rows = [row for row, file in enumerate(photos.table.files) if file.sample_id not in excluded]
         files = photos.part(rows).files_to_verify(problems)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from protometry.run_folder.command_line.messages import ListError
+
+if TYPE_CHECKING:
+    from protometry.datamodules.photos.verify import ImageFile
 
 SHOWN = 5
+LISTED = 100  # problems in one error
 
 
 def first_few(texts: Sequence[str], between: str = ", ") -> str:
@@ -18,16 +25,29 @@ def first_few(texts: Sequence[str], between: str = ", ") -> str:
     return (between.join(texts[:SHOWN]) or "nothing") + more
 
 
+class DataError(ListError):
+    """Everything that is wrong with a data set, as far as it was looked at."""
+
+    problems: Problems
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """The same where a file is missing."""
+
+
 class Problems:
     """Collects everything that is wrong with a data set, to say it in one error.
+
+    Attributes:
+        photos: which photos ``prepare_data`` looks at, too, before it raises an error about tables.
 
     Example:
         >>> problems = Problems("toy data in /data", "Download it again.")
         >>> problems.wrong("a.txt is empty")
-        >>> problems.raise_any()
+        >>> problems.raise_any()  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        ValueError: Expected toy data in /data to be complete and consistent, but got 1 problem:
+        protometry...DataError: Expected toy data in /data to be complete and consistent, but got 1 problem:
           a.txt is empty.
         Download it again.
     """
@@ -37,6 +57,7 @@ class Problems:
         self._remedy = remedy
         self._texts: list[str] = []
         self._missing = False
+        self.photos: Callable[[], Sequence[ImageFile]] = list
 
     def wrong(self, text: str) -> None:
         """Note a problem."""
@@ -48,19 +69,22 @@ class Problems:
         self._texts.append(text)
 
     def raise_any(self) -> None:
-        """Raise one error that counts the problems and shows the first five, if there are any.
+        """Raise one error that counts the problems and lists up to 100, a line each, if there are any.
 
         Raises:
-            FileNotFoundError: if a file is missing.
-            ValueError: if everything is there but something is wrong.
+            FileNotFoundError: if a file is missing, as :class:`MissingDataError`.
+            ValueError: if everything is there but something is wrong, as :class:`DataError`.
         """
         if not self._texts:
             return
         count = len(self._texts)
-        listed = "".join(f"\n  {text}{'' if text.endswith(('.', '?')) else '.'}" for text in self._texts[:SHOWN])
-        more = f"\n  ... and {count - SHOWN} more" if count > SHOWN else ""
+        texts = [" ".join(text.split()) for text in self._texts[:LISTED]]
+        listed = "".join(f"\n  {text}{'' if text.endswith(('.', '?')) else '.'}" for text in texts)
+        more = f"\n  ... and {count - LISTED} more" if count > LISTED else ""
         text = (
             f"Expected {self._what} to be complete and consistent, but got {count} problem{'s' * (count > 1)}:"
             f"{listed}{more}\n{self._remedy}"
         )
-        raise FileNotFoundError(text) if self._missing else ValueError(text)
+        error = MissingDataError(text) if self._missing else DataError(text)
+        error.problems = self
+        raise error

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from protometry.run_folder.command_line.freed_memory import keep_freed_memory
-from protometry.run_folder.command_line.messages import on_one_line, tidy_lightning, tidy_messages, write_any_text
+from protometry.run_folder.command_line.messages import (
+    ListError,
+    line_by_line,
+    on_one_line,
+    tidy_lightning,
+    tidy_messages,
+    write_any_text,
+)
 from protometry.run_folder.command_line.stop_signals import SIGNALS, StopSignal, is_rank_zero
 
 REMEDIES = {
@@ -77,7 +84,7 @@ def expect_signals() -> None:
 
 
 def _end_failed(error: Exception) -> None:
-    """End with one line; errors that need their traceback are left alone."""
+    """End with one line, or one for each problem; errors that need their traceback are left alone."""
     if isinstance(error, BrokenPipeError):  # what reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -104,7 +111,8 @@ def _end_failed(error: Exception) -> None:
             f"Expected a free port by which the processes of this run meet, but {port[1]} is in use. Name another "
             "before the command, such as `MASTER_PORT=29511`."
         )
-    print(f"error: {on_one_line(text)}", file=sys.stderr)
+    said = line_by_line(str(cause)) if isinstance(cause, ListError) else on_one_line(text)
+    print(f"error: {said}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -20,6 +20,10 @@ SILENCED = (
 )
 
 
+class ListError(ValueError):
+    """An error with a list in its text, each line of which a command prints on a line of its own."""
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is 1.
 
@@ -41,6 +45,11 @@ def on_one_line(text: str) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= LONGEST else f"{line[: LONGEST - 500]} … {line[-500:]}"
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
+def line_by_line(text: str) -> str:
+    """A message with its line breaks and indented lines, each by :func:`on_one_line`."""
+    return "\n".join("  " * line.startswith("  ") + on_one_line(line) for line in text.split("\n"))
 
 
 def program(name: str) -> str:

@@ -294,6 +294,22 @@ class TestFaults:
         with pytest.raises((ValueError, FileNotFoundError), match=match):
             own(root).prepare_data()
 
+    def test_all_faults_of_table_and_photos_come_in_one_list(self, photos):
+        root = photos(box=lambda i: "90 90 99 99" if i == 1 else "0 0 9 9")
+        table = (root / "photos.csv").read_text().splitlines()
+        table[1:4:2] = f"{table[1]},more", table[3].replace("0 0 9 9", "9 0 0 9")
+        (root / "photos.csv").write_text("\n".join(table))
+        (root / "bee/0.jpg").write_bytes(b"no photo")
+        with pytest.raises(ValueError, match="got 4 problems") as caught:
+            check_data(own(root))
+        for text in (
+            "line 2: expected 2 cells as in the first line, but got 3",
+            r"line 4, column `box`: expected x0 <= x1",
+            r"image ant/1.jpg: photos.csv, line 3: the box .* lies outside",
+            "image bee/0.jpg: .* cannot be decoded",
+        ):
+            assert re.search(f"\n  .*{text}", str(caught.value)), text
+
     def test_no_file(self, photos):
         with pytest.raises(FileNotFoundError, match=r"`table` to be a file, but there is none at other.csv"):
             own(photos(), table="other.csv").prepare_data()

@@ -11,6 +11,7 @@ from lightning.fabric.utilities.data import suggested_max_num_workers
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from protometry.run_folder.command_line.ending import from_shell
+from protometry.run_folder.command_line.messages import ListError
 from protometry.run_folder.command_line.parser import StrictParser
 
 
@@ -20,6 +21,11 @@ from protometry.run_folder.command_line.parser import StrictParser
         (ValueError("Expected argument `x` to be 1, but got 2."), 2, "error: Expected argument `x` to be 1, but got"),
         (FileNotFoundError("Expected a file."), 2, "error: Expected a file.\n"),
         (RuntimeError("Expected a finite loss,\nbut got nan."), 2, "error: Expected a finite loss, but got nan.\n"),
+        (
+            ListError("Expected \x1b:\n  row  1\n  b\nMend."),
+            2,
+            "error: Expected \\x1b:\n  row 1\n  b\nMend.\n",
+        ),
         (OSError(errno.ENOSPC, "No space", "a.csv"), 2, "error: [Errno 28] No space: 'a.csv'. Free some space"),
         (PermissionError(errno.EACCES, "Denied", "runs"), 2, "error: [Errno 13] Denied: 'runs'. Make the folder wri"),
         (RuntimeError("can't allocate memory: 9 GB"), 2, "error: Out of memory, or a number too large: can't allocate"),
