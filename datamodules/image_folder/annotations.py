@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from protometry.datamodules.image_folder.cells import Cells, read_csv
 from protometry.datamodules.image_folder.coco import read_coco
 from protometry.datamodules.photos.class_attributes import DEFINITELY, UNKNOWN, PhotoAttributes
+from protometry.datamodules.photos.files import HEIC, HEIC_REMEDY
 from protometry.datamodules.photos.folders import EXTENSIONS, PARTS
 from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.sample import nfc
@@ -184,6 +185,7 @@ def compare_with_photos(
         hint += ", with / between folders" if near and "\\" in path else ""
         if not path.lower().endswith(EXTENSIONS):
             hint = f", because files of photos end in {', '.join(EXTENSIONS)}"
+            hint += f". {HEIC_REMEDY}" if path.lower().endswith(HEIC) else ""
         problems.missing(f"{places[path]}: {folder} holds no photo {path}{hint}")
     if unnamed := sorted(there - named.keys()):
         problems.wrong(

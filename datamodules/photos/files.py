@@ -19,7 +19,16 @@ from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
 from protometry.run_folder.command_line.user_path import regular, user_path
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # Pillow hands others to programs, as EPS to Ghostscript
+try:  # an optional package
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    HEIF: str | None = pillow_heif.__version__
+except ImportError:
+    HEIF = None
+HEIC = (".heic", ".heif")  # of phones
+HEIC_REMEDY = 'Save them as JPEG, or `pip install "protometry[heic]"`.'
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(("HEIF",) if HEIF else ()))  # Pillow runs programs for others
 MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each
 TURNS: dict[Any, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -147,6 +156,8 @@ def decode_image(
         words = str(error) or "it does not fit into memory"
         if path.is_file() and path.stat().st_size == 0:
             words = "the file is empty"
+        elif HEIF is None and path.suffix.lower() in HEIC:
+            words = f"photos in HEIC are not read. {HEIC_REMEDY.removesuffix('.')}"
         raise ValueError(f"Expected {path} to be an image, but it cannot be decoded: {words}.") from error
 
 

@@ -11,11 +11,13 @@ from typing import NoReturn
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from protometry.datamodules.photos.problems import Problems
+from protometry.datamodules.photos.files import HEIC, HEIC_REMEDY, HEIF
+from protometry.datamodules.photos.problems import Problems, first_few
 from protometry.datamodules.photos.verify import ImageFile
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.messages import counted
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", *(HEIC if HEIF else ()))
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PARTS = ("train", "val", "test")
 LIKE_PARTS = {*PARTS, "training", "valid", "validation", "testing"}
@@ -68,12 +70,14 @@ def note_equal_names(place: Path, names: Iterable[str], problems: Problems) -> N
 def images_below(folder: Path, problems: Problems) -> list[str]:
     """Sorted relative POSIX paths of all images in a folder and its folders, links included, hidden ones ignored.
 
-    A link to a folder above it is left out with a warning: it would show the same images again, without end.
+    A link to a folder above it is left out with a warning: it would show the same images again, without end. So are
+    photos in HEIC where the package that reads them is not installed.
 
     Raises:
         OSError: if a folder cannot be read.
     """
     images: list[str] = []
+    unread: list[str] = []
     for place, folders, names in os.walk(folder, onerror=_stop, followlinks=True):
         visible = [name for name in folders if not name.startswith(".")]
         folders[:] = [name for name in visible if not _leads_up(Path(place, name))]
@@ -84,6 +88,10 @@ def images_below(folder: Path, problems: Problems) -> list[str]:
         inside = [name for name in names if name.lower().endswith(EXTENSIONS) and not name.startswith(".")]
         note_equal_names(Path(place), [*folders, *inside], problems)
         images += [prefix + name for name in inside]
+        unread += [prefix + name for name in names if HEIF is None and name.lower().endswith(HEIC) and name[0] != "."]
+    if unread:
+        said = f"{counted(len(unread), 'photo')} in HEIC {'is' if len(unread) == 1 else 'are'} not read"
+        rank_zero_warn(f"{folder}: {said}: {first_few(sorted(unread))}. {HEIC_REMEDY}")
     note_names_not_utf8(images, problems)
     return sorted(images, key=nfc)
 

@@ -91,5 +91,6 @@ def _code() -> list[object]:
     """All that makes pixels of a file, but for the settings of a transform."""
     ours = [inspect.getsource(module) for module in (files, crop_and_augment, placement)]
     pillow = [features.version(name) for name in ("pil", "jpg", "libjpeg_turbo", "webp", "libtiff", "zlib")]
+    pillow.append(files.HEIF)
     opencv = cv2.getBuildInformation(), cv2.getCPUFeaturesLine(), cv2.useOptimized()
     return [*ours, *pillow, ImageFile.LOAD_TRUNCATED_IMAGES, *opencv]

@@ -27,7 +27,7 @@ from protometry.datamodules.sample import nfc
 from protometry.datamodules.workers import WorkerLoader
 
 Verify = Literal["decode", "header", "none"]
-VERSION = 4  # part of the cache key: change it whenever `decode_image` refuses more
+VERSION = 5  # part of the cache key: change it whenever more is refused
 BEYOND = 0.25  # of a side that a box may exceed; those of CUB-200-2011 exceed 0.07 at most
 TOLERANCE = 1.0  # pixels; visible points of CUB-200-2011 keep at least 7 from every side
 
@@ -98,6 +98,8 @@ class ImageFile:
             ValueError: if a file cannot be read.
         """
         width, height = picture_size(self.path, verify)
+        if min(width, height) < 2:
+            return f"{self.path} has {width}x{height} pixels (width x height), which show nothing. {self.remedy}"
         if self.mask is not None and (mask_size := picture_size(self.mask, verify, "L")) != (width, height):
             return (
                 f"{self.path} has {width}x{height} pixels (width x height), but its mask {self.mask} has "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
+from protometry.datamodules.photos import files, folders
 from protometry.datamodules.photos.files import FORMATS, decode_image, locate, read_text
 from protometry.datamodules.photos.folders import images_below
 from protometry.datamodules.photos.problems import Problems
@@ -144,6 +145,16 @@ class TestDecode:
         first.save(tmp_path / name, save_all=True, append_images=[second])
         assert images_below(tmp_path, Problems("photos", "")) == [name]
         assert (decode_image(tmp_path / name) == (204, 51, 0)).all()
+
+    def test_heic_is_left_out_with_its_name_where_nothing_reads_it(self, tmp_path, monkeypatch):
+        for module in (files, folders):
+            monkeypatch.setattr(module, "HEIF", None)
+        monkeypatch.setattr(folders, "EXTENSIONS", (".jpg",))
+        (tmp_path / "a.HEIC").write_bytes(b"ftypheic")
+        with pytest.warns(UserWarning, match=r"1 photo in HEIC is not read: a\.HEIC\. Save .* as JPEG, or `"):
+            assert images_below(tmp_path, Problems("photos", "")) == []
+        with pytest.raises(ValueError, match=r"photos in HEIC are not read. Save .* as JPEG"):
+            decode_image(tmp_path / "a.HEIC")
 
     def test_missing(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"none\.jpg"):

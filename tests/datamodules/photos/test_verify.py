@@ -64,6 +64,12 @@ def test_missing_is_always_seen(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["decode", "header"])
+def test_a_photo_of_one_pixel(tmp_path, mode):
+    with pytest.raises(ValueError, match=r"image 4: .*a\.png has 1x1 pixels .*exclude"):
+        verify([ImageFile("4", picture(tmp_path / "a.png", (1, 1)))], mode)
+
+
+@pytest.mark.parametrize("mode", ["decode", "header"])
 def test_mask_of_another_size(tmp_path, mode):
     file = ImageFile("4", picture(tmp_path / "a.jpg"), picture(tmp_path / "m.png", (10, 20), mode="L"))
     with pytest.raises(ValueError, match=r"image 4: .*a\.jpg has 20x10 .*m\.png has 10x20"):
