@@ -191,7 +191,7 @@ class AdditiveTable:
 def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> AdditiveTable:
     """The table with one line for each place of the image, as many as are to be shown.
 
-    Of a table that compares two classes, a line for each of them, since each has its own photos to look like; the last
+    In a table that compares two classes, units at one place that speak for different classes stay apart, and the last
     line kept speaks for the other class where none before does. The nodes of a tree stay apart, since each decides by
     itself.
 
@@ -212,9 +212,9 @@ def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> Additive
         groups.setdefault((index if place < 0 else place, speaks_for), []).append(line)
     merged = [replace(first, same=tuple(others)) for first, *others in groups.values()]
     merged.sort(key=lambda line: -abs(table.shown(line)))
-    kept = [line for line in merged if abs(table.shown(line)) >= LEAST * abs(table.shown(merged[0]))][:most]
-    opposed = [line for line in merged[most:] if not _agree(table, merged[0], line)]
-    if table.by == "rival" and len(kept) == most > 1 and opposed and all(_agree(table, kept[0], line) for line in kept):
+    large = [line for line in merged if abs(table.shown(line)) >= LEAST * abs(table.shown(merged[0]))]
+    kept, opposed = large[:most], [line for line in large if not _agree(table, large[0], line)]
+    if table.by == "rival" and most > 1 and opposed and opposed[0] not in kept:
         kept[-1] = opposed[0]
     left = [line for line in merged if line not in kept]
     rest = sum((line.total for line in left), table.rest)

@@ -26,9 +26,9 @@ from protometry.metrics.primitives.intersection_over_union import box_intersecti
 from protometry.run_folder.command_line.progress import track
 
 _CHUNK = 8  # images explained at once
-_LEAD = 3  # lines of the lead over another class
-Change = Callable[[ModelOutput], ModelOutput]
+_CONTRAST = 3  # lines of the contrast with another class
 _FEWEST, _TIMES = 15, 3  # units looked at, and times as many as lines, since several may look at one place
+Change = Callable[[ModelOutput], ModelOutput]
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class ExplainedImage:
         mistakes: what the image shows instead, as :meth:`ExplainedModel.mistakes` says it.
         cautions: what to know before the explanation is read.
         tables: of the classes with the largest logits, with their rows.
-        lead: of the first class over the right one where it is wrong, else over the next one, with at most three rows;
-            of multilabel data over the threshold, and of a tree the path.
+        contrast: of the first class with the right one where it is wrong, else with the next one, in at most three
+            rows; of multilabel data with the threshold, and of a tree the path.
         placement: where the photo of a user lies in the picture; None for images of the data.
         photo_size: width and height in pixels of that photo, or of the picture.
     """
@@ -90,7 +90,7 @@ class ExplainedImage:
     abstains: bool
     cautions: list[str]
     tables: list[tuple[AdditiveTable, list[UnitRow]]]
-    lead: tuple[AdditiveTable, list[UnitRow]]
+    contrast: tuple[AdditiveTable, list[UnitRow]]
     output: ModelOutput = field(repr=False)
     placement: Placement | None = None
     photo_size: tuple[int, int] = (0, 0)
@@ -221,12 +221,7 @@ class ExplainedModel:
         images = torch.stack([sample["image"] for sample in samples]).to(self.units.active.device)
         with torch.no_grad():
             output = change(self.model(images))
-        order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
-        apart = self.units.kind == "concept"  # each says something else of a place
-        looked_at = most if apart else max(_FEWEST, _TIMES * most)
-        tables = additive_tables(self.model, output, order, looked_at)
-        leads = self._leads(output, samples, tables, looked_at)
-        tables = [[*own, lead] for own, lead in zip(tables, leads, strict=True)]
+        tables = self._tables(output, samples, classes, most)
         for sample, own in zip(samples, tables, strict=True):
             for table in own:
                 table.check(page, str(sample["sample_id"]), self.class_names[table.label])
@@ -240,10 +235,8 @@ class ExplainedModel:
             known = bool(truth) or ("labels" in sample and len(unknown) < len(sample["labels"]))
             judged = tuple(label for label in predictions[index] if label not in unknown)
             rows = [self._lines(sample, table, maps[index], seen, most) for table in own[:-1]]
-            lead = self._lines(
-                sample, own[-1], maps[index], seen, min(most, _LEAD if own[0].tree_path is None else most)
-            )
             first, predicted = own[0], self.named(predictions[index])
+            few = min(most, _CONTRAST) if first.tree_path is None else most
             named_class = f"{self.class_names[first.label]}, {100 * first.probability:.1f} %"
             single = self.threshold is None and predictions[index]
             explained.append(
@@ -260,7 +253,7 @@ class ExplainedModel:
                     abstains="abstain" in output.extras and not predictions[index],
                     cautions=self._cautions(rows[0][1], latent, bool(sample.get("uncropped"))),
                     tables=rows,
-                    lead=lead,
+                    contrast=self._lines(sample, own[-1], maps[index], seen, few),
                     output=seen,
                     placement=sample.get("placement"),
                     photo_size=sample.get("photo_size", whole.size),
@@ -268,18 +261,22 @@ class ExplainedModel:
             )
         return explained
 
-    def _leads(
-        self, output: ModelOutput, samples: Sequence[Mapping[str, Any]], tables: list[list[AdditiveTable]], most: int
-    ) -> list[AdditiveTable]:
-        """For each image, the table of the first class against the right one where it is wrong, else the next one."""
+    def _tables(
+        self, output: ModelOutput, samples: Sequence[Mapping[str, Any]], classes: int, most: int
+    ) -> list[list[AdditiveTable]]:
+        """For each image, the tables of the classes with the largest logits, and the contrast of the first of them."""
+        apart = self.units.kind == "concept"  # each says something else of a place
+        looked_at = most if apart else max(_FEWEST, _TIMES * most)
+        order = output.logits.argsort(dim=1, descending=True, stable=True)[:, :classes].tolist()
+        tables = additive_tables(self.model, output, order, looked_at)
         if self.threshold is not None or tables[0][0].tree_path is not None:
-            return [own[0] for own in tables]
+            return [[*own, own[0]] for own in tables]
         rivals = []
         for sample, (first, *_) in zip(samples, tables, strict=True):
             truth = labels_of(sample)[0] if "label" in sample else ()
             rivals.append(next((label for label in truth if label != first.label), first.rival))
-        labels = [[first.label] for first, *_ in tables]
-        return [own[0] for own in additive_tables(self.model, output, labels, most, rivals)]
+        contrasts = additive_tables(self.model, output, [labels[:1] for labels in order], looked_at, rivals)
+        return [[*own, contrast] for own, (contrast,) in zip(tables, contrasts, strict=True)]
 
     def _maps(
         self, samples: Sequence[Mapping[str, Any]], images: Tensor, tables: list[list[AdditiveTable]]

@@ -6,9 +6,9 @@ from typing import Any
 
 from protometry.evaluation.explained.scan import samples_of
 from protometry.evaluation.pages.contents import ReportContents
+from protometry.evaluation.pages.contrast import contrast_of
 from protometry.evaluation.pages.corrections import corrections
 from protometry.evaluation.pages.evaluation_files import EvaluationFiles
-from protometry.evaluation.pages.lead import lead_of
 from protometry.evaluation.pages.site import Site
 from protometry.evaluation.pages.tree_page import way
 
@@ -23,20 +23,20 @@ def image_pages(site: Site, contents: ReportContents) -> dict[str, dict[str, Any
     samples = samples_of(contents.dataset, list(contents.image_links))
     cards = {}
     for image, sample in zip(explained.explain(samples, "the image page"), samples, strict=True):
-        link, lead = contents.image_links[image.sample_id], lead_of(image, explained)
+        link, contrast = contents.image_links[image.sample_id], contrast_of(image, explained)
         site.page(
             link,
             "image",
             image=image,
             file=explained.datamodule.file_of(image.sample_id),
-            lead=lead,
+            contrast=contrast,
             way=way(explained, image),
             corrections=corrections(explained, image, sample),
             values=_values(contents.files, image.sample_id),
         )
         cards[image.sample_id] = {
             "image": image,
-            "lead": lead,
+            "contrast": contrast,
             "picture": image.whole,
             "sample_id": image.sample_id,
             "link": link,

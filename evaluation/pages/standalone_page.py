@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from protometry.evaluation.explained.explained_model import ExplainedImage, ExplainedModel
-from protometry.evaluation.pages.lead import lead_of
+from protometry.evaluation.pages.contrast import contrast_of
 from protometry.evaluation.pages.site import Site
 
 
 def standalone_page(image: ExplainedImage, explained: ExplainedModel) -> str:
     """The text of the page."""
-    return Site(None).page("", "standalone", image=image, model=explained, lead=lead_of(image, explained))
+    return Site(None).page("", "standalone", image=image, model=explained, contrast=contrast_of(image, explained))

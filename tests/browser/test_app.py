@@ -10,7 +10,7 @@ from PIL import Image
 from protometry.evaluation.app.explorer import Changes, Explorer
 from protometry.evaluation.app.places import Places, unit_map
 from protometry.evaluation.demo import RUN
-from protometry.evaluation.pages.lead import lead_of
+from protometry.evaluation.pages.contrast import contrast_of
 from protometry.evaluation.pages.site import percent
 from protometry.evaluation.trained_model import TrainedModel
 from protometry.run_folder.layout import LAST
@@ -68,7 +68,7 @@ def expect(page, explorer, decision, width):
     inside = page.frame_locator("iframe.answer")
     heading = f"{answer.photo}: predicted {name}, {percent(answer.probability)}"
     inside.locator("h1", has_text=re.compile(f"^{re.escape(heading)}$")).wait_for()
-    bars = [bar.value for bar in lead_of(decision.image, explorer.explained)["bars"]]
+    bars = [bar.value for bar in contrast_of(decision.image, explorer.explained)["bars"]]
     assert inside.locator(".reasons .n").all_inner_texts() == bars
     label = decision.image.label
     row = [name, percent(float(decision.before[label])), percent(float(decision.now[label]))]

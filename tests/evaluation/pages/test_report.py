@@ -16,7 +16,7 @@ from protometry.evaluation.explained.scan import Scan, scan
 from protometry.evaluation.pages import Limits, build_comparison, build_report
 from protometry.evaluation.pages.class_page import class_sheet
 from protometry.evaluation.pages.contents import choose_images, choose_units, decided
-from protometry.evaluation.pages.lead import lead_of
+from protometry.evaluation.pages.contrast import contrast_of
 from protometry.evaluation.pages.site import signed
 from protometry.evaluation.pages.standalone_page import standalone_page
 from protometry.evaluation.pages.tree_page import way
@@ -96,12 +96,19 @@ def test_every_kind_of_model_has_a_report_that_holds_together(name, birds, tmp_p
 def test_a_wrong_image_is_explained_against_its_right_class(birds):
     explained = explained_of("ProtoPNet", birds)
     for image in explained.explain([birds.dataset("test")[index] for index in range(8)]):
-        (table, rows), lead = image.lead, lead_of(image, explained)
-        assert (lead["rival"] == image.truth[0]) == (image.correct is False)
-        *bars, total = lead["bars"]
+        (table, rows), contrast = image.contrast, contrast_of(image, explained)
+        assert (contrast["rival"] == image.truth[0]) == (image.correct is False)
+        *bars, total = contrast["bars"]
         assert [bar.row for bar in bars] == [*rows, None]
         assert sum(float(bar.value) for bar in bars) == pytest.approx(table.margin.rival, abs=0.05)
         assert total.value == signed(table.margin.rival)
+
+
+def test_the_class_that_an_abstaining_model_nearly_gave_may_be_right(birds):
+    explained = explained_of("ProtoPNet", birds)
+    images = explained.explain([birds.dataset("test")[index] for index in range(8)])
+    right = next(image for image in images if image.correct)
+    assert ", and the next class, " in standalone_page(replace(right, correct=False, abstains=True), explained)
 
 
 def test_two_models_side_by_side(birds, tmp_path):

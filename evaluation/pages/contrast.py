@@ -1,4 +1,4 @@
-"""Why one class and not another: a few places of an image as bars, and all the rest as one."""
+"""Why one class rather than another: a few places of an image as bars, and all the rest as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bar:
 
     Args:
         width: in percent of the whole scale.
-        kind: "for", "against" or "sum"; "way" of a tree.
+        kind: "for", "against" or "sum"; "path" of a tree.
         row: with its pictures; None for the rest and the sum.
         note: what the model says of a concept.
     """
@@ -30,14 +30,15 @@ class Bar:
     note: str = ""
 
 
-def lead_of(image: ExplainedImage, explained: ExplainedModel) -> dict[str, Any]:
-    """What pages show of the lead of the explained class.
+def contrast_of(image: ExplainedImage, explained: ExplainedModel) -> dict[str, Any]:
+    """What pages show of the contrast between the explained class and another one.
 
     Returns:
-        ``name`` and ``rival``, the two classes, no rival of a tree or of multilabel data; ``chance`` and
-        ``rival_chance``, their probabilities, the latter None where it is not among the largest; ``bars``.
+        ``name`` and ``rival``, the two classes, the latter None of a tree or of multilabel data; ``chance`` and
+        ``rival_chance``, their probabilities, the latter None where it is not among the largest; ``bars``; ``sourced``,
+        whether a photo stands for one of the units; and ``is_tree``.
     """
-    (table, rows), names = image.lead, explained.class_names
+    (table, rows), names = image.contrast, explained.class_names
     rival = names[table.rival] if table.by == "rival" else None
     chances = {other.label: other.probability for other, _ in image.tables}
     bars = _path(image, names[table.label]) if table.tree_path is not None else _bars(image, explained)
@@ -63,7 +64,7 @@ def _notes(image: ExplainedImage, explained: ExplainedModel) -> dict[int, str]:
 
 def _bars(image: ExplainedImage, explained: ExplainedModel) -> list[Bar]:
     """The lines, the rest and the sum on one scale; lines alone where nothing says that they add up."""
-    (table, rows), names, notes = image.lead, explained.class_names, _notes(image, explained)
+    (table, rows), names, notes = image.contrast, explained.class_names, _notes(image, explained)
     lines: list[tuple[str, float, UnitRow | None]] = [(row.name, table.shown(row.line), row) for row in rows]
     name = names[table.label]
     if table.bias is not None:
@@ -94,11 +95,11 @@ def _bars(image: ExplainedImage, explained: ExplainedModel) -> list[Bar]:
 
 def _path(image: ExplainedImage, name: str) -> list[Bar]:
     """The branches on the path through a tree, and what it and the other paths give a class, in probability."""
-    table, rows = image.lead
+    table, rows = image.contrast
     lines: list[tuple[str, float, UnitRow | None]] = [
         (f"{row.name} is {row.line.branch}", row.line.contribution.value, row) for row in rows
     ]
     *_, by_path, elsewhere = sums = table.path_sums(name)
     lines += [(text, chance, None) for text, chance in [*sums[: bool(table.others)], by_path, elsewhere]]
-    bars = [Bar(text, percent(chance), round(100 * chance, 2), "way", row) for text, chance, row in lines]
+    bars = [Bar(text, percent(chance), round(100 * chance, 2), "path", row) for text, chance, row in lines]
     return [*bars, Bar(name, percent(table.probability), round(100 * table.probability, 2), "sum")]
