@@ -72,8 +72,8 @@ def read_photo(
     Returns:
         ``image`` (3, H, W) float32 in [0, 1], ``sample_id``, the name of the file, ``sample_key``, ``uncropped``,
         whether this is a whole photo although the data are cut to boxes, ``photo_size``, width and height of the
-        upright photo in pixels, and ``placement``, where that photo lies in the image, both of photos that are
-        transformed only; of a sample, its fields.
+        upright photo in pixels, and ``placement``, where that photo lies in the image. The last three are missing for
+        pixels that are taken as they are; a sample keeps its fields.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -121,7 +121,10 @@ def _pixels(photo: PhotoLike, max_pixels: int) -> tuple[str, NDArray[np.uint8]]:
     if isinstance(photo, bytes):
         return "photo", _decoded(photo, max_pixels)
     if isinstance(photo, Image.Image):
-        return "photo", pixels_of(photo, upright=True)
+        try:
+            return "photo", pixels_of(photo, upright=True)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"Expected a photo that can be read, but {error}.") from error
     if isinstance(photo, np.ndarray | Tensor):
         try:
             return "photo", pixels_of(photo.cpu() if isinstance(photo, Tensor) else photo)

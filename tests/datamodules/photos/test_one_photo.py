@@ -1,5 +1,7 @@
 """One photo of the user."""
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 import torch
@@ -91,3 +93,11 @@ def test_a_photo_is_the_same_in_every_form(tmp_path, toy):
 def test_what_is_no_photo_is_told_what_is(toy, photo, error, got):
     with pytest.raises(error, match=rf"Expected a photo to be a path, .* or a sample of the data, but got .*{got}"):
         read_photo(photo, toy)
+
+
+def test_a_damaged_picture_of_pillow_is_refused_as_a_photo(toy):
+    content = BytesIO()
+    Image.effect_noise((90, 60), 60).save(content, "JPEG")
+    picture = Image.open(BytesIO(content.getvalue()[:1000]))
+    with pytest.raises(ValueError, match="Expected a photo that can be read, but .* truncated"):
+        read_photo(picture, toy)
