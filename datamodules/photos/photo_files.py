@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class PhotoFiles(LightningDataModule):
 
     Raises:
         FileNotFoundError: if a folder holds no image.
+        TypeError: if ``photos`` is a single photo.
     """
 
     def __init__(
@@ -51,6 +52,10 @@ class PhotoFiles(LightningDataModule):
         max_pixels: int | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(photos, str | bytes | Mapping):
+            raise TypeError(
+                f"Expected argument `photos` to be a list, but got one {type(photos).__name__}: put it into a list."
+            )
         self.datamodule = datamodule
         self.read = partial(read_photo, datamodule=datamodule, crop=crop, max_pixels=max_pixels)
         if crop is None and shows_crops(datamodule):

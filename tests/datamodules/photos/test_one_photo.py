@@ -99,5 +99,5 @@ def test_a_damaged_picture_of_pillow_is_refused_as_a_photo(toy):
     content = BytesIO()
     Image.effect_noise((90, 60), 60).save(content, "JPEG")
     picture = Image.open(BytesIO(content.getvalue()[:1000]))
-    with pytest.raises(ValueError, match="Expected a photo that can be read, but .* truncated"):
+    with pytest.raises(ValueError, match=r"Expected a photo that can be read, but .* truncated"):
         read_photo(picture, toy)

@@ -95,3 +95,5 @@ def test_photos_from_python_have_their_number_as_a_name(tmp_path, data):
     (batch,) = PhotoFiles([pixels, path, Image.fromarray(pixels)], data).predict_dataloader()
     assert batch["sample_id"] == ["photo 1", str(path), "photo 3"]
     assert batch["image"][[0, 2]].max() == 0 < batch["image"][1].max()
+    with pytest.raises(TypeError, match="Expected argument `photos` to be a list, but got one str"):
+        PhotoFiles("photo.jpg", data)
