@@ -52,7 +52,8 @@ THIRD_PARTY: dict[str, str] = {
     "metrics": "scipy torch torchmetrics",
     "run_folder": "huggingface_hub jsonargparse lightning matplotlib PIL pydantic rich safetensors starlette torch "
     "uvicorn yaml",
-    "datamodules": "albumentations cv2 lightning numpy PIL pillow_heif pydantic rich scipy sklearn torch torchvision yaml",
+    "datamodules": "albumentations cv2 lightning numpy PIL pillow_heif pydantic rich scipy sklearn torch torchvision "
+    "yaml",
     "lightning_modules": "lightning safetensors timm torch torchvision scipy sklearn",
     "explanations": "torch PIL matplotlib",
     "sweeps": "jsonargparse matplotlib optuna pydantic rich sqlalchemy yaml",
