@@ -283,7 +283,8 @@ def explain(  # noqa: PLR0913 - every argument is a flag
 
     Args:
         ckpt_path: the checkpoint file, or the folder of an exported model.
-        image: image files, seen through the evaluation transform of the data.
+        image: image files, and folders of them, seen through the evaluation transform of the data; one that cannot be
+            read does not keep the others from being explained.
         sample: ids of images of the data.
         crop: x, y, width and height in pixels, to which a single image file is cropped first, for models trained on
             crops.
@@ -294,7 +295,7 @@ def explain(  # noqa: PLR0913 - every argument is a flag
         allow_classes: as in ``run``.
         max_pixels: as in ``predict``.
     """
-    from protometry.datamodules.photos.one_photo import read_photo
+    from protometry.datamodules.photos.photo_files import read_photos
     from protometry.evaluation.explained.scan import samples_of
     from protometry.evaluation.export.exported_model import open_model
     from protometry.evaluation.pages import write_explained
@@ -305,16 +306,10 @@ def explain(  # noqa: PLR0913 - every argument is a flag
     trained = open_model(ckpt_path, data_root, allow_classes)
     explained = trained.explained(explainer)
     samples: list[Any] = samples_of(explained.datamodule.dataset(split), sample) if sample else []
-    unread = []
-    for path in image:
-        try:
-            samples.append(read_photo(path, explained.datamodule, crop or None, max_pixels))
-        except (OSError, ValueError) as error:
-            unread.append(str(error))
-    if samples:
+    photos, refuse_unread = read_photos(image, explained.datamodule, crop or None, max_pixels)
+    if samples := samples + photos:
         print("\n".join(write_explained(explained, samples, user_path(output or trained.run_folder / "explained"))))
-    if unread:
-        raise ValueError(" ".join(unread))
+    refuse_unread()
 
 
 def _refuse_lost(crop: list[int], image: list[str], *sample: str) -> None:

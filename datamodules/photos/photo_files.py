@@ -16,7 +16,7 @@ from protometry.datamodules.base import ImageDataModule
 from protometry.datamodules.dataset import ExactSampler, Mapped
 from protometry.datamodules.matching import plain_name, some
 from protometry.datamodules.photos.folders import images_below
-from protometry.datamodules.photos.one_photo import PhotoLike, read_photo, shows_crops
+from protometry.datamodules.photos.one_photo import Framing, PhotoLike, read_photo, shows_crops
 from protometry.datamodules.photos.problems import Problems
 from protometry.datamodules.workers import WorkerLoader
 from protometry.run_folder.command_line.user_path import user_path
@@ -69,7 +69,7 @@ class PhotoFiles(LightningDataModule):
         self.labels: dict[str, int] = {}
         elsewhere: list[str] = []
         for position, photo in enumerate(photos, start=1):
-            for name, file, folders in _files(photo, f"photo {position}"):
+            for name, file, folders in files_of(photo, f"photo {position}"):
                 matches = [number.get(folder, number.get(plain_name(folder), UNKNOWN)) for folder in folders]
                 self.labels[name] = next((label for label in matches if label != UNKNOWN), UNKNOWN)
                 self.photos[name] = file
@@ -94,6 +94,34 @@ class PhotoFiles(LightningDataModule):
         )
 
 
+def read_photos(
+    photos: Sequence[str], datamodule: ImageDataModule | Framing, crop: Sequence[int] | None, max_pixels: int | None
+) -> tuple[list[dict[str, Any]], Callable[[], None]]:
+    """Samples of photos, files and folders of them, and what warns of those that cannot be read, and then names them.
+
+    Raises:
+        FileNotFoundError: if a folder holds no image.
+    """
+    read: list[dict[str, Any]] = []
+    unread: dict[str, str] = {}
+    for name, photo, _ in [found for given in photos for found in files_of(given)]:
+        try:
+            read.append(read_photo(photo, datamodule, crop, max_pixels))
+        except (OSError, ValueError) as error:
+            unread[name] = str(error)
+
+    def refuse() -> None:
+        if len(unread) == 1 and not read:
+            raise ValueError(*unread.values())
+        for reason in unread.values():
+            rank_zero_warn(reason)
+        if unread:
+            count = len(unread) + len(read)
+            raise ValueError(f"Expected images, but {len(unread)} of {count} files are not: {', '.join(unread)}.")
+
+    return read, refuse
+
+
 def _sample_or_reason(
     read: Callable[[PhotoLike], dict[str, Any]], photo: tuple[str, PhotoLike, int]
 ) -> dict[str, Any] | str:
@@ -113,8 +141,12 @@ def _collated(samples: list[dict[str, Any] | str]) -> dict[str, Any]:
     return (default_collate(read) if read else {}) | {"unread": unread}
 
 
-def _files(photo: PhotoLike, number: str) -> list[tuple[str, PhotoLike, tuple[str, ...]]]:
-    """A photo, or the images below a folder; each with its name and the folders on the way down to it."""
+def files_of(photo: PhotoLike, number: str = "photo") -> list[tuple[str, PhotoLike, tuple[str, ...]]]:
+    """A photo, or the images below a folder; each with its name and the folders on the way down to it.
+
+    Raises:
+        FileNotFoundError: if a folder holds no image.
+    """
     if not isinstance(photo, str | Path):
         return [(number, photo, ())]
     path = user_path(photo)

@@ -576,12 +576,15 @@ def test_explain_writes_a_picture_a_page_and_numbers_for_photos_and_ids(evaluate
         (["--image", str(photo), "--max_pixels", "9"], r"50x40 pixels .*, more than `max_pixels` \(9\); shrink it"),
         (["--sample", ""], "to name images, but got ''"),
         (["--sample", "nothing"], "ids of the 33 images, such as 'test/00000', but got 'nothing'"),
-        (["--image", str(tmp_path)], "is a folder: name its files"),
+        (["--image", str(tmp_path / "no.png")], r"there is none at .*no\.png"),
     ):
         with pytest.raises(ValueError, match=message):
             run_command("explain", *checkpoint, *bad)
-    with pytest.raises(ValueError, match="is a folder: name its files"):  # after the photos that can be read
-        run_command("explain", *checkpoint, "--image", str(tmp_path), str(photo))
+    (tmp_path / "several").mkdir()
+    (tmp_path / "several" / "bad.png").touch()
+    shutil.copy(photo, tmp_path / "several")
+    with pytest.raises(ValueError, match=r"^Expected images, but 2 of 3 files are not: \S*bad\.png, \S*no\.png\.$"):
+        run_command("explain", *checkpoint, "--image", str(tmp_path / "several"), str(tmp_path / "no.png"))
     run_command("explain", *checkpoint, "--image", str(photo), "--crop", "10", "5", "20", "30")
     result = {path.stem for path in (evaluated_copy / "explained").glob("*.png")}
     assert result == {*stems, "my-photo-png-2", "my-photo-png-3"}
