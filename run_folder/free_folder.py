@@ -1,4 +1,4 @@
-"""Whether a run may start in a folder, by the names of the files there alone: it takes no time to find out."""
+"""Whether a run may start in a folder, by the files there alone, which takes no time to find out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_A_RUN = (CONFIG, SPLIT, HISTORY, "checkpoints/*.ckpt", EVALUATION)  # what a 
 
 
 def refuse_taken(folder: Path, ckpt_path: str | None) -> None:
-    """Refuse what the files of a folder tell; what a checkpoint says is left for later.
+    """Refuse a run that cannot start, as far as the files of its folder show it; checkpoints are read later.
 
     Args:
         folder: of the run.
@@ -76,7 +76,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def holds_a_run(folder: Path, resume: str = "Resume it with `--ckpt_path last`, or start") -> str:
-    """The error of a fresh run where there is one."""
+    """The message where a fresh run meets an earlier one, with how to go on before "another"."""
     return f"Expected a folder without a run, but {shown(folder)} holds one. {resume} another with `--experiment NAME`."
 
 

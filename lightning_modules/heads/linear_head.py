@@ -108,15 +108,7 @@ class LinearHead:
             judged = [_Judged(images)]
         elif spec.is_chosen:
             judged = self._folds(scores, training[1].to(active.device), targets, spec, terms)
-        rows: list[dict[str, Any]] = []
-        heads: list[SparseHead] = []
-        penalties = _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]
-        for penalty in track(penalties, "Solving the last layer"):
-            posed, promised = problem.at(penalty), (ROUGH if spec.is_chosen else FINE) * penalty
-            heads.append(fit_sparse_head(posed, promised, start=heads[-1] if heads else None))
-            rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(penalty, heads[-1], judged))
-            if len(rows) - 1 - _best(rows) >= PATIENCE:
-                break
+        rows, heads = self._path(problem, spec, judged)
         chosen = _one_standard_error_choice(rows, spec.weights_per_class)
         if spec.is_chosen:
             penalty, row = rows[chosen]["penalty"], rows[chosen]
@@ -159,6 +151,21 @@ class LinearHead:
         temperature = self._temperature(scores.double() @ weight.T, targets)
         self.load_weights(weight / temperature)
         return temperature
+
+    def _path(
+        self, problem: HeadProblem, spec: HeadSpec, judged: list[_Judged]
+    ) -> tuple[list[dict[str, Any]], list[SparseHead]]:
+        """A row and the solution for each penalty, until several in a row bring no improvement."""
+        rows: list[dict[str, Any]] = []
+        heads: list[SparseHead] = []
+        penalties = _halvings(problem) if spec.is_chosen else [cast(float, spec.penalty)]
+        for penalty in track(penalties, "Solving the last layer"):
+            posed, promised = problem.at(penalty), (ROUGH if spec.is_chosen else FINE) * penalty
+            heads.append(fit_sparse_head(posed, promised, start=heads[-1] if heads else None))
+            rows.append(_row(penalty, posed, heads[-1], promised) | self._validated(penalty, heads[-1], judged))
+            if len(rows) - 1 - _best(rows) >= PATIENCE:
+                break
+        return rows, heads
 
     def _terms(self, active: Tensor, spec: HeadSpec) -> Terms:
         penalty_factor = torch.where(self.units().owner.T, 1.0, spec.others).masked_fill(~self.readable(), torch.inf)

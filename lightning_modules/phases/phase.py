@@ -46,7 +46,7 @@ class HeadSpec:
     """How the action ``fit_head`` solves a last layer.
 
     Args:
-        penalty: λ of the weights; ``"auto"``, or None, chooses it on validation images or, without any, by five-fold
+        penalty: λ of the weights; ``"auto"`` chooses it on validation images or, without any, by five-fold
             cross-validation on training images.
         others: factor of λ for the units of other classes; with inf, a class reads only its own.
         l1_ratio: α of the elastic net; 1 for absolute values only.
@@ -57,7 +57,7 @@ class HeadSpec:
         ValueError: for a number out of range, or a limit where λ is given.
     """
 
-    penalty: float | Literal["auto"] | None = "auto"
+    penalty: float | Literal["auto"] = "auto"
     others: float = 5.0
     l1_ratio: float = 1.0
     nonnegative: bool = False
@@ -81,7 +81,7 @@ class HeadSpec:
     @property
     def is_chosen(self) -> bool:
         """Whether λ is chosen rather than given."""
-        return self.penalty is None or self.penalty == "auto"
+        return self.penalty == "auto"
 
 
 @dataclass(frozen=True)

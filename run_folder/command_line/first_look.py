@@ -63,11 +63,8 @@ def look_at(commands: Mapping[str, Callable[..., object]], parser_class: type[Fi
     config = parser.parse_args(arguments)
     given = config[config.subcommand]
     checkpoint = given.get("ckpt_path")
-    checkpoint = (
-        None
-        if config.subcommand in ("explain", "predict") and checkpoint and is_model_folder(checkpoint)
-        else checkpoint
-    )
+    if config.subcommand in ("explain", "predict") and checkpoint and is_model_folder(checkpoint):
+        checkpoint = None
     _look_for(parser, checkpoint, {name: given.get(name) or [] for name in PATHS})
 
 
@@ -96,7 +93,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
     given = _given(parser, arguments)
     _look_for(parser, None if given["ckpt_path"] == "last" else given["ckpt_path"])
     asks = any(word in ("-h", "--help") or word.startswith("--print_config") for word in arguments)
-    if command == "fit" and given["experiment"] and not asks:
+    if command == "fit" and given["experiment"] and given["runs"] and not asks:
         try:
             refuse_taken(Path(given["runs"]) / check_name(given["experiment"]), given["ckpt_path"])
         except (OSError, ValueError) as error:
@@ -104,7 +101,7 @@ def look_at_names(commands: Mapping[str, str]) -> None:
 
 
 def _given(parser: ArgumentParser, arguments: Sequence[str]) -> dict[str, Any]:
-    """Where a run lies, by flags and configs, of which the last to name something wins."""
+    """Where a run lies and which checkpoint it resumes from; later flags and configs win. None for what is no text."""
     given: dict[str, Any] = {"ckpt_path": None, "experiment": None, "runs": "runs"}
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
@@ -118,7 +115,7 @@ def _given(parser: ArgumentParser, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _look_at_config(parser: ArgumentParser, file: str) -> Any:
-    """Its content."""
+    """The content of a config, which must be a readable file."""
     try:
         return read_yaml(file)
     except FileNotFoundError:
