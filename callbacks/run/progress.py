@@ -26,7 +26,8 @@ class PhaseProgressBar(RichProgressBar):
     last batch's, read at most twice a second, and at the end of an epoch its mean; until an epoch is validated, the
     accuracy of an earlier one is shown as ``last val``. Where the output is not a terminal, each epoch prints one line
     instead: phase, epoch, training loss, its own validation metrics (fractions in percent), seconds, time left.
-    Evaluations say how many images they do per second, over all processes, or how far they are every half minute.
+    Evaluations show how many images they process per second, over all processes; where the output is not a terminal,
+    they print how far they are every half minute.
     """
 
     seconds_between_losses = 0.5

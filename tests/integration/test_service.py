@@ -159,3 +159,9 @@ def test_requests_at_once_are_answered_in_batches_and_a_bad_one_fails_alone(mode
     assert answers[2].json()["error"]["code"] == "internal_error"
     hurried = together(make_app(model, ServiceLimits(connections=2, answer_seconds=0.05)), photos[:3])
     assert [answer.json()["error"]["code"] for answer in hurried] == ["timeout", "timeout", "busy"]
+
+
+@pytest.mark.parametrize("value", [0, float("inf"), float("nan")])
+def test_limits_are_above_zero_and_finite(value):
+    with pytest.raises(ValueError, match="`megabytes` to be above 0 and finite, but got"):
+        ServiceLimits(megabytes=value)
