@@ -90,8 +90,8 @@ class LinearHead:
             A row for each penalty tried, the largest first: penalty, objective, violation, passes over the images,
             weights_per_class, empty_classes without any weight, units used, solved (1 if the violation is as small as
             promised, else 0), its ``weight`` ``(K, U)`` float64 and whether it is chosen. With images to judge by, also
-            validation_accuracy (of single labels), validation_loss, its standard_error and the temperature;
-            cross_validation_… by folds.
+            validation_accuracy (of single labels), validation_loss and its standard_error, cross_validation_… by folds;
+            the temperature of a chosen penalty.
 
         Raises:
             ValueError: if a score is not finite, or no score differs between the training images.
@@ -131,7 +131,7 @@ class LinearHead:
         prefix = "validation" if validation is not None else "cross_validation"
         names = {"accuracy": f"{prefix}_accuracy", "loss": f"{prefix}_loss"}
         return [
-            {names.get(name, name): value for name, value in row.items()}
+            {names.get(name, name): value for name, value in row.items() if name != "temperature" or spec.is_chosen}
             | {"chosen": index == chosen, "weight": weights[index]}
             for index, row in enumerate(rows)
         ]
