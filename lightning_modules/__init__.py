@@ -1,6 +1,7 @@
 """Models, their backbones and heads, their losses and training schedules."""
 
 from protometry.lightning_modules.bagnet import BagNet
+from protometry.lightning_modules.bases.check_contract import check_contract
 from protometry.lightning_modules.bases.interpretable import InterpretableModule
 from protometry.lightning_modules.bases.load import load_model
 from protometry.lightning_modules.cem import CEM
@@ -38,6 +39,7 @@ __all__ = [
     "ProtoViT",
     "STProtoPNet",
     "TesNet",
+    "check_contract",
     "load_model",
     "load_released",
 ]

@@ -22,14 +22,18 @@ def arguments_of(kind: type) -> set[str]:
 
 
 class NamesArguments(ABCMeta):
-    """Classes that say which argument was probably meant, before Python refuses an unknown one."""
+    """Classes that say what they lack, or which argument was probably meant, before Python refuses them."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an object.
 
         Raises:
-            TypeError: for an argument whose name is like that of another; the class may know others.
+            TypeError: for an argument whose name is like that of another; the class may know others. For a class that
+                lacks methods, too.
         """
+        if missing := sorted(cls.__abstractmethods__):
+            methods = ", ".join(f"`{name}`" for name in missing)
+            raise TypeError(f"Expected {cls.__name__} to define {methods}, but it does not; see docs/add_a_model.md.")
         known = arguments_of(cls)
         for name in kwargs.keys() - known:
             if near := did_you_mean(name, known):

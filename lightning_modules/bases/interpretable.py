@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from protometry.lightning_modules.backbones import Backbone, BackboneOptions, build_backbone, class_path_of
 from protometry.lightning_modules.bases.arguments import NamesArguments
 from protometry.lightning_modules.bases.card import Card
+from protometry.lightning_modules.bases.check_contract import check_contract, check_groups
 from protometry.lightning_modules.bases.geometry import Geometry
 from protometry.lightning_modules.bases.images import check_images
 from protometry.lightning_modules.bases.losses import cross_entropy, multilabel_margin
@@ -261,7 +262,11 @@ class InterpretableModule(LightningModule, metaclass=NamesArguments):
         return self.phase.reads_scores_only and type(self).training_step is InterpretableModule.training_step
 
     def on_fit_start(self) -> None:
-        """Load the weights that training starts from, unless it is resumed."""
+        """Refuse a model that is not complete, and load the weights that training starts from, unless it is resumed."""
+        if type(self).__module__.startswith("protometry."):
+            check_groups(self)
+        else:
+            check_contract(self)
         if self.init_from and not self.trainer.ckpt_path:
             load_initial_weights(self, self.init_from)
 
