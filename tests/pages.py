@@ -6,8 +6,10 @@ A block that is not run says why in a comment above it: ``<!-- not run: it needs
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -28,9 +30,18 @@ def blocks(page: Path, language: str) -> Iterator[re.Match[str]]:
 
 
 def run_page(name: str | Path) -> dict[str, Any]:
-    """Run the python blocks of a page one after the other; return the names they define."""
+    """Run the python blocks of a page one after the other; return the names they define.
+
+    Those of :data:`ADD_PAGES` run each by itself; one that begins with the name of its file can be imported by others.
+    """
     names: dict[str, Any] = {"__name__": Path(name).stem}
     for block in blocks(DOCS / name, "python"):
         lines = block.string.count("\n", 0, block.start("text"))
-        exec(compile("\n" * lines + block["text"], str(DOCS / name), "exec"), names)
+        file = re.match(r"# (\w+)\.py\n", block["text"])
+        module = ModuleType(file[1] if file else Path(name).stem)
+        own = vars(module) if Path(name).name in ADD_PAGES else names
+        if file:
+            sys.modules[file[1]] = module
+        exec(compile("\n" * lines + block["text"], str(DOCS / name), "exec"), own)
+        names |= own
     return names
