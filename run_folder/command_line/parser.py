@@ -25,6 +25,7 @@ WITH_CLASSES = tuple(
 )  # that yaml files and flags name
 READING: ContextVar[tuple[str, Path]] = ContextVar("config file being read: its name as given, and its path")
 # what the parser says of settings of a class that nothing has named
+ABSTRACT = re.compile(r"Expected a path but (\S+)\.(\w+) either not accessible or invalid.*but is abstract")
 WITHOUT_CLASS = re.compile(
     r'Parser key "([\w.]+)": (?:Not a valid subclass of (\w+).*|Expected an instantiatable class, but [\w.]*?(\w+) is )'
 )
@@ -116,12 +117,20 @@ class StrictParser(ArgumentParser):
         file, path = READING.get(("", None))
         if "Given value: {'class_path'" not in message:
             text = WITHOUT_CLASS.sub(lambda found: _without_class(found, path), text)
+        text = ABSTRACT.sub(_without_methods, text)
         if file:
             text = text.replace('"<unicode string>"', file)
             text = text if file in text else f"{file}: {text}"
         if near := "" if "Did you mean" in text else _suggestion(text):  # the error of a parser within this one
             text = f"{text.rstrip('.')}.{near}"
         super().error(on_one_line(text), ex)
+
+
+def _without_methods(found: re.Match[str]) -> str:
+    """The error about a class that lacks methods, by their names."""
+    kind = getattr(sys.modules.get(found[1]), found[2], None)
+    missing = ", ".join(f"`{name}`" for name in sorted(getattr(kind, "__abstractmethods__", ())))
+    return f"Expected {found[1]}.{found[2]} to define {missing}, but it does not" if missing else found[0]
 
 
 def _without_class(found: re.Match[str], config: Path | None) -> str:

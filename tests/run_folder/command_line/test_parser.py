@@ -10,6 +10,7 @@ import pytest
 from lightning.fabric.utilities.data import suggested_max_num_workers
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from protometry.lightning_modules import InterpretableModule
 from protometry.run_folder.command_line.ending import from_shell
 from protometry.run_folder.command_line.messages import ListError
 from protometry.run_folder.command_line.parser import StrictParser
@@ -155,6 +156,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 def test_an_output_that_is_not_utf8_ends_no_command(start):
     code = f"""
 import sys
+from protometry.lightning_modules import InterpretableModule
 from protometry.run_folder.command_line.ending import from_shell
 from protometry.run_folder.command_line.first_look import look_at_names
 from protometry.studies import __main__ as studies
@@ -180,3 +182,11 @@ def test_what_lightning_itself_refuses_needs_no_traceback(capsys):
     with pytest.raises(SystemExit):
         from_shell(lambda: suggested_max_num_workers(0))
     assert capsys.readouterr().err == "error: `local_world_size` should be >= 1, got 0.\n"
+
+
+def test_a_class_that_lacks_methods_is_refused_with_their_names(capsys):
+    parser = StrictParser()
+    parser.add_subclass_arguments(InterpretableModule, "model")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--model=protometry.lightning_modules.InterpretableModule"])
+    assert "InterpretableModule to define `forward`, `head`, `units`, but it does not" in capsys.readouterr().err
