@@ -96,7 +96,8 @@ def edited_phases(model: Any, units: Sequence[int], epochs: int | None = None) -
     from protometry.callbacks.phases.pruning import Prunable
 
     phases = model.phases().phases
-    last = next((phase for phase in reversed(phases) if "head" in phase.trainable), phases[-1])
+    training = [phase for phase in phases if any(phase.trainable.values())]  # others only measure
+    last = next((phase for phase in reversed(training) if "head" in phase.trainable), training[-1])
     if "head" not in last.trainable and not (isinstance(model, Prunable) and "backbone" not in last.trainable):
         raise ValueError(
             f"Expected a phase of {type(model).__name__} to train its last layer, group `head`, which is fitted again "

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from protometry.datamodules.photos.problems import first_few
 from protometry.datamodules.sample import nfc
+from protometry.run_folder.command_line.messages import requires
 from protometry.run_folder.command_line.user_path import regular, user_path
 
 try:  # an optional package
@@ -27,7 +28,7 @@ try:  # an optional package
 except ImportError:
     HEIF = None
 HEIC = (".heic", ".heif")  # of phones
-HEIC_REMEDY = 'Save them as JPEG, or `pip install "protometry[heic]"`.'
+HEIC_REMEDY = requires("heic", "pillow-heif")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(("HEIF",) if HEIF else ()))  # Pillow runs programs for others
 MAX_PIXELS = 160_000_000  # more than any camera makes; decoding takes up to ten bytes for each
 TURNS: dict[Any, Image.Transpose] = {

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from protometry.run_folder.command_line.messages import ListError
-
-if TYPE_CHECKING:
-    from protometry.datamodules.photos.verify import ImageFile
 
 SHOWN = 5
 LISTED = 100  # problems in one error
@@ -57,7 +54,7 @@ class Problems:
         self._remedy = remedy
         self._texts: list[str] = []
         self._missing = False
-        self.photos: Callable[[], Sequence[ImageFile]] = list
+        self.photos: Callable[[], Sequence[Any]] = list  # what ``verify_images`` is to look at
 
     def wrong(self, text: str) -> None:
         """Note a problem."""

@@ -224,7 +224,7 @@ def test_every_preset_projects_before_it_is_selected_and_freezes_batchnorm(prese
     projected = False
     for phase in ProtoPNet.presets[preset].phases:
         projected |= bool({"project", "recurring_patches"} & {*phase.on_enter})
-        assert phase.selectable == (projected and "prototypes" not in phase.trainable)
+        assert phase.selectable == (projected and {*phase.trainable} == {"head"})
         if "backbone" not in phase.trainable:
             assert phase.bn == "eval"
 

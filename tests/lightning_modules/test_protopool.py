@@ -269,7 +269,10 @@ def test_prototypes_of_a_class_without_images_keep_their_vectors(monkeypatch):
     assert report["without_patch"] == 4
     shown = birds.dataset("projection").labels
     unseen = [label for label in range(8) if label not in shown]
-    assert messages[0] == f"Units without any allowed image keep their vectors: {unseen}"
+    first = ", ".join(map(str, unseen[:-1]))
+    assert (
+        messages[0] == f"No training image may stand for prototypes {first} and {unseen[-1]}: they keep their vectors."
+    )
     assert torch.equal(model.prototypes.vectors[unseen], vectors[unseen])
     assert model.units().active.tolist() == [True] * 8 + [False]
     assert model.units().source.found.tolist() == [label in shown for label in range(8)] + [False]

@@ -68,7 +68,7 @@ def slow_match(latent, vectors, off, radius):
 @pytest.mark.parametrize(("parts", "radius"), [(1, 1), (3, 1), (4, 1), (5, 2)])
 def test_scores_maps_and_cells_follow_the_definition(parts, radius):
     model, images = make(parts, radius), latents()
-    output = model(images)
+    output = model.forward(images)
     openness = [[1 / (1 + math.exp(-100 * v)) for v in row] for row in model.slots.logits.tolist()]
     for image, unit in [(0, 0), (0, 3), (1, 5), (1, 1), (2, 2), (2, 4)]:
         off = [value < 0.5 for value in openness[unit]]
@@ -93,12 +93,12 @@ def test_a_part_that_is_off_neither_counts_nor_steers():
     with torch.no_grad():
         model.prototypes.by_unit()[0] = torch.eye(2, 8)
         model.slots.logits[0] = 2
-    both = model(images.view(1, 8, 4, 5))
+    both = model.forward(images.view(1, 8, 4, 5))
     close(both.scores[0, 0], torch.tensor(1.5))
     assert both.cells[0, 0].tolist() == [19, 18]
     with torch.no_grad():
         model.slots.logits[0, 0] = -2
-    one = model(images.view(1, 8, 4, 5))
+    one = model.forward(images.view(1, 8, 4, 5))
     close(one.scores[0, 0], torch.tensor(1.2))  # σ P / Σσ = 2 for the other
     assert one.cells[0, 0].tolist() == [0, 0]
     assert not model.units().vectors[0, :8].any()
@@ -107,7 +107,7 @@ def test_a_part_that_is_off_neither_counts_nor_steers():
 # -- losses ----------------------------------------------------------------------------------------------------------
 def test_losses_follow_their_formulas():
     model, images, labels = make().train(), latents(), torch.tensor([0, 2, 1])
-    terms = {name: term(model(images), {"label": labels}).item() for name, term in model.loss_terms().items()
+    terms = {name: term(model.forward(images), {"label": labels}).item() for name, term in model.loss_terms().items()
              if name in ("cluster", "separation", "orthonormality", "coherence")}  # fmt: skip
     vectors, slots = model.prototypes.by_unit().tolist(), model.slots.logits.tolist()
     near = {}
@@ -157,7 +157,7 @@ def test_projected_prototypes_score_all_their_parts_where_they_come_from():
     nearest = nearest_patches(model, batch(images, labels), torch.device("cpu"))
     model.load_patches(nearest.patch, torch.ones(6, dtype=torch.bool), empty_sources(6))
     assert model.slots.is_off().any()
-    scores = model(images).scores[nearest.sample_key, torch.arange(6)]
+    scores = model.forward(images).scores[nearest.sample_key, torch.arange(6)]
     close(scores, torch.full((6,), 4.0), atol=1e-5, rtol=0)
 
 
