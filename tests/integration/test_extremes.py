@@ -6,14 +6,13 @@ from itertools import product
 import pytest
 import torch
 
-from protometry import lightning_modules
 from protometry.callbacks.phases.phase_schedule import ACTIONS
 from protometry.datamodules import ImageFolder, SketchBirds
 from protometry.lightning_modules.contract import FitsConcepts
 from protometry.lightning_modules.heads.sparse_head import vary
 from protometry.metrics.suite import build, resolve
 from tests.datamodules.registry import SETS
-from tests.lightning_modules.registry import options_of
+from tests.lightning_modules.registry import KINDS, options_of
 from tests.lightning_modules.test_contract import after_every_action, assert_consistent, images, output_of
 from tests.metrics.test_suite import facts
 from tests.photo_trees import make_folders
@@ -25,11 +24,7 @@ NEEDED = {  # arguments without a default, with the fewest concepts
     "PosthocCBM": {"num_concepts": 2},
     "LabelFreeCBM": {"words": ["beak", "wing"], "embeddings": "none.npz"},
 }
-MODELS = {
-    name: partial(getattr(lightning_modules, name), **NEEDED.get(name, {}))
-    for name in lightning_modules.__all__
-    if name not in ("InterpretableModule", "load_model", "load_released")
-}
+MODELS = {kind.__name__: partial(kind, **NEEDED.get(kind.__name__, {})) for kind in KINDS}
 MODELS["BagNet"].keywords["backbone"] = {"name": "bagnet33", "width": 16}  # the default is slow
 
 
