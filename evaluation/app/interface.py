@@ -214,7 +214,7 @@ def _said(explorer: Explorer, decision: Decision, off: list[int], fit: bool, *ot
         per_class, used = float(layer.sum() / len(names)), counted(int(layer.any(dim=0).sum()), "unit")
         lines += [f"λ = {explorer.path.penalties[step]:.3g}: {per_class:.1f} weights per class, {used}.", ""]
     if off and explorer.removable:
-        lines.append(f"To keep it: `protometry edit RUN --remove {','.join(map(str, sorted(off)))}`")
+        lines.append(f"To keep it: <code>protometry edit RUN --remove {','.join(map(str, sorted(off)))}</code>")
     return "\n".join(lines)
 
 

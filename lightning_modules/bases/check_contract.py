@@ -96,16 +96,15 @@ def _of_shapes(model: Any, output: ModelOutput, table: UnitTable) -> Iterator[st
 
 
 def _of_pool(output: ModelOutput, table: UnitTable) -> Iterator[str]:
-    """Scores are the pool of maps that the units name."""
+    """Where scores are a pool of maps, it is the one that the units name; a pool of one's own has the nearest name."""
     peak, mean = output.maps.amax((2, 3)), output.maps.mean((2, 3))
     pools = {"max": peak, "mean": mean, "focal": peak - mean, "sum": output.maps.sum((2, 3))}
     given = output.extras.get("pooled", output.scores)
     fitting = [name for name, pooled in pools.items() if _close(given[:, table.active], pooled[:, table.active])]
     if table.pool not in pools:
         yield f"`units`: `pool` is {table.pool!r}, not one of {', '.join(pools)}"
-    elif table.pool not in fitting:
-        are = f"the {fitting[0]!r}" if fitting else f"none of {', '.join(pools)}"
-        yield f"`units`: `pool` is {table.pool!r}, but the scores are {are} of the maps"
+    elif fitting and table.pool not in fitting:
+        yield f"`units`: `pool` is {table.pool!r}, but the scores are the {fitting[0]!r} of the maps"
 
 
 def _of_head(model: Any, output: ModelOutput) -> Iterator[str]:

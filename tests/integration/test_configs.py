@@ -70,6 +70,10 @@ def test_the_command_of_a_config_instantiates(config, tmp_path, monkeypatch):
         assert len(kinds) == 1, f"the data of {config} needs a small tree: add one to TREES"
         root = str(TREES[kinds[0]](tmp_path / "data"))
         words = [root if word == "DIR" else word for word in words]
+    if "--data.table" in words:
+        photos = sorted(path.relative_to(root).as_posix() for path in Path(root).rglob("*.*g"))
+        rows = [f"{photo},{index % 2},{index % 3 % 2}" for index, photo in enumerate(photos)]
+        (Path(root) / "photos.csv").write_text("\n".join(["image,attribute:striped,attribute:large", *rows]))
     if "weights:" in text or any("backbone.weights" in word for word in words):
         words += ["--model.backbone.weights=null"]  # nothing is fetched
     with only_fit(), pytest.raises(InstantiatedError):

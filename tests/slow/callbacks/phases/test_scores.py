@@ -64,7 +64,8 @@ class Residual(ProtoPNet):
 
     def forward(self, images):
         output = super().forward(images)
-        return replace(output, logits=output.logits + output.latent.mean())
+        residual = output.latent.mean().expand_as(output.logits)
+        return replace(output, logits=output.logits + residual, extras=output.extras | {"residual": residual})
 
 
 @pytest.mark.parametrize("model", ["ProtoPNet", *(f"{__name__}.{m.__name__}" for m in (Drawing, Wide, Residual))])
