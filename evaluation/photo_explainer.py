@@ -85,7 +85,7 @@ class PhotoExplainer:
         return [Answer(image, self.explained) for image in images]
 
     def description(self) -> dict[str, Any]:
-        """What the model is, as plain data; ``card`` is the text of that of an exported model, else None."""
+        """What the model is, as plain data; ``card`` is the text of an exported model's card, else None."""
         explained, card = self.explained, self.opened.path / CARD
         return {
             "model": type(explained.model).__name__,

@@ -33,7 +33,7 @@ def heat_map(image: Tensor, saliency: Tensor, scale: float | None = None) -> Ten
     Args:
         image: ``(3, H, W)`` float in [0, 1].
         saliency: ``(H, W)`` float, signed.
-        scale: the absolute value with the full colour, by default that of :func:`scale_of`.
+        scale: the absolute value with the full colour, by default the result of :func:`scale_of`.
 
     Returns:
         ``(3, H, W)`` float in [0, 1].

@@ -25,7 +25,7 @@ class Cells:
         columns: name -> n texts without spaces around them, empty where nothing is known.
         places: what each row is called in messages.
         outlines: of COCO, the polygons ``(P, 2)`` of the object of each photo; none where it has none.
-        shifted: rows with too many or too few cells, of which nothing else is noted.
+        shifted: rows with too many or too few cells; their cells are not checked.
     """
 
     path: Path

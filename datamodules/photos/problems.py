@@ -23,7 +23,7 @@ def first_few(texts: Sequence[str], between: str = ", ") -> str:
 
 
 class DataError(ListError):
-    """Everything that is wrong with a data set, as far as it was looked at."""
+    """Every problem found in a data set."""
 
     problems: Problems
 

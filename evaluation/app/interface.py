@@ -126,11 +126,12 @@ def _region(explorer: Explorer, sample: gr.State, corner: gr.State) -> gr.Image:
         shown = fit(whole, POINTED)
         x, y = (min(max(at, 0), side - 1) for at, side in zip(event.index, shown.size, strict=True))
         corners = [(x, y), first or (x, y)]
-        box = tuple(int(side(values)) for side in (min, max) for values in zip(*corners, strict=True))
-        marked = draw_box(shown, box)  # type: ignore[arg-type]
+        (left, right), (top, bottom) = (sorted(map(int, values)) for values in zip(*corners, strict=True))
+        box = left, top, right, bottom
+        marked = draw_box(shown, box)
         if first is None:
             return (x, y), marked, "Now the opposite corner.", gr.skip()
-        near = places.nearest(seen, scaled_box(box, shown, whole))  # type: ignore[arg-type]
+        near = places.nearest(seen, scaled_box(box, shown, whole))
         pictures = [(view.photo, f"{value:.3f} {label}, {name}") for value, view, name, label in near]
         told = "The cosine similarity of the box to what is most like it in each photo."
         return None, marked, told, _figures(pictures)
@@ -140,7 +141,7 @@ def _region(explorer: Explorer, sample: gr.State, corner: gr.State) -> gr.Image:
 
 
 def _units(explorer: Explorer) -> None:
-    """The map, of which a unit is chosen by a click or by its name."""
+    """A map of all units; a click or a name selects one."""
     drawn = unit_map(explorer)
     if drawn is not None:
         gr.Markdown(f"The first two principal components of the {drawn.of} of the units, coloured by class. Click one.")

@@ -191,9 +191,9 @@ class AdditiveTable:
 def by_place(table: AdditiveTable, places: Sequence[int], most: int) -> AdditiveTable:
     """The table with one line for each place of the image, as many as are to be shown.
 
-    In a table that compares two classes, units at one place that speak for different classes stay apart, and the last
-    line kept speaks for the other class where none before does. The nodes of a tree stay apart, since each decides by
-    itself.
+    In a table that compares two classes, units at one place that speak for different classes stay apart, and if all
+    lines kept are for one class, the last is replaced by the largest one for the other. The nodes of a tree stay apart,
+    since each decides by itself.
 
     Args:
         table: with more lines than are to be shown.

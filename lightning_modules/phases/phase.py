@@ -47,7 +47,7 @@ class HeadSpec:
 
     Args:
         penalty: λ of the weights; ``"auto"`` chooses it on validation images or, without any, by five-fold
-            cross-validation on training images.
+            cross-validation on training images. None, in older files, means the same.
         others: factor of λ for the units of other classes; with inf, a class reads only its own.
         l1_ratio: α of the elastic net; 1 for absolute values only.
         nonnegative: whether weights are at least 0.
@@ -57,7 +57,7 @@ class HeadSpec:
         ValueError: for a number out of range, or a limit where λ is given.
     """
 
-    penalty: float | Literal["auto"] = "auto"
+    penalty: float | Literal["auto"] | None = "auto"
     others: float = 5.0
     l1_ratio: float = 1.0
     nonnegative: bool = False
@@ -81,7 +81,7 @@ class HeadSpec:
     @property
     def is_chosen(self) -> bool:
         """Whether λ is chosen rather than given."""
-        return self.penalty == "auto"
+        return self.penalty in ("auto", None)
 
 
 @dataclass(frozen=True)

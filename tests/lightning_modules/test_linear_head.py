@@ -150,6 +150,7 @@ def test_a_limit_of_weights_leaves_the_best_of_few():
     path = protopnet().fit_head(training, None, HeadSpec("auto", others=1.0, weights_per_class=1.2))
     few = next(row for row in path if row["chosen"])
     assert few["weights_per_class"] <= 1.2 < chosen["weights_per_class"]
+    assert HeadSpec(None).is_chosen  # in files and checkpoints from before there was a default
     with pytest.raises(ValueError, match=r"only where the penalty is chosen, .* is 0.1. Set it to auto"):
         HeadSpec(0.1, weights_per_class=3)
     with pytest.raises(ValueError, match=r"penalty` to be above 0 and finite, or auto, but got 'best'"):
